@@ -1,0 +1,55 @@
+//! What trees and files need of content-addressed storage, and no more.
+
+use std::sync::Arc;
+
+use crate::id::Hash;
+
+/// The largest plain frame: no chunk, node or catalogue part is larger. Bytes.
+pub const MAX_FRAME: usize = 1 << 20;
+
+/// Why content could not be read or stored.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ChunkError {
+    /// Nothing is stored under this address.
+    #[error("chunk {0} is not in the store")]
+    Missing(Hash),
+    /// What is stored under this address does not hash to it.
+    #[error("chunk {hash} is damaged: {reason}")]
+    Damaged {
+        /// The address asked for.
+        hash: Hash,
+        /// What was found instead.
+        reason: String,
+    },
+    /// The disk is full. Nothing was stored; the store goes on.
+    #[error("no space left for chunks")]
+    NoSpace,
+    /// Reading or writing failed.
+    #[error("chunk storage: {0}")]
+    Io(Arc<std::io::Error>),
+    /// A write or sync failed earlier, and this store takes no more until it is opened again.
+    #[error("the store is poisoned by an earlier failed write: {0}")]
+    Poisoned(Arc<str>),
+}
+
+/// What a frame holds. Part of the frame's header, not of its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// File content.
+    Chunk = 1,
+    /// A tree node.
+    Node = 2,
+    /// A part of a checkpoint's catalogue.
+    Catalogue = 3,
+}
+
+/// Content-addressed storage.
+pub trait ChunkStore: Send + Sync {
+    /// The plain bytes stored under `hash`, verified.
+    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError>;
+
+    /// Stores `plain` unless it is there already, and gives its address. Not durable before the
+    /// storage below is flushed. At most [`MAX_FRAME`] bytes.
+    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError>;
+}

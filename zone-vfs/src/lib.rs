@@ -1,0 +1,4 @@
+//! A store of zones: copy-on-write filesystem trees with contracts, over one write-ahead log.
+
+pub mod chunks;
+pub mod id;
