@@ -1,0 +1,236 @@
+//! Pause: the pages that an instance has written become an image.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::dirty::{DirtyTracking, candidates};
+use super::reference::{ChangedPage, FlatName, ImageReference};
+use super::slot::SlotMemory;
+use super::store::{Image, ImageStore, PAGES_PER_FILE, lock};
+use super::{ImageError, PAGE};
+
+/// With more changed pages than this an image is written flat at once: 64 MiB.
+const MAX_CHANGED: usize = 16_384;
+/// Files that an image may lie in before it is written flat.
+const MAX_FILES: usize = 8;
+/// Buffers of one vectored write.
+const BATCH: usize = 256;
+/// Bytes of linear memory in one image, at most.
+const MAX_BYTES: u64 = 64 << 30;
+
+impl ImageStore {
+    /// Writes the first image of an instance, flat and durable: every page that is not zero.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the instance, and none of its code runs meanwhile.
+    pub unsafe fn capture_flat(&self, memories: &[Arc<SlotMemory>], name: &FlatName) -> Result<Image, ImageError> {
+        let lengths: Vec<u64> = memories.iter().map(|m| m.len() as u64).collect();
+        let mut pages = Vec::new();
+        for (index, memory) in memories.iter().enumerate() {
+            let ranges = candidates(memory, DirtyTracking::here()).map_err(ImageError::Map)?;
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { memory.bytes() };
+            for page in ranges.into_iter().flatten() {
+                let content = page_of(bytes, page);
+                if !is_zero(content) {
+                    pages.push(Ok((index as u16, page as u32, content)));
+                }
+            }
+        }
+        self.write_flat(name, &lengths, None, pages.into_iter())?;
+        self.flat_image(name)
+    }
+
+    /// Takes the image of an instance over which `mapped` was mapped. The pages that changed since
+    /// are appended to a file of `agent`'s and are durable when this returns; `flat` names the file
+    /// that is written instead where so much has changed that a flat image is better.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the instance, and none of its code runs meanwhile.
+    pub unsafe fn capture(
+        &self,
+        memories: &[Arc<SlotMemory>],
+        mapped: &Image,
+        agent: Uuid,
+        flat: &FlatName,
+    ) -> Result<Image, ImageError> {
+        let lengths: Vec<u64> = memories.iter().map(|m| m.len() as u64).collect();
+        if lengths.len() != mapped.reference.memories.len() {
+            return Err(ImageError::Mismatch { image: mapped.reference.memories.len(), instance: lengths.len() });
+        }
+        if lengths.iter().sum::<u64>() > MAX_BYTES {
+            return Err(ImageError::TooLarge {
+                pages: (lengths.iter().sum::<u64>() / PAGE as u64) as usize,
+                limit: (MAX_BYTES / PAGE as u64) as usize,
+            });
+        }
+        let mut files = mapped.files.clone();
+        let mut kept = Vec::new();
+        let mut fresh: Vec<(u16, u32, &[u8; PAGE])> = Vec::new();
+        for (index, memory) in memories.iter().enumerate() {
+            let index = index as u16;
+            let ranges = candidates(memory, DirtyTracking::here()).map_err(ImageError::Map)?;
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { memory.bytes() };
+            let before = BaseReader::new(mapped, usize::from(index));
+            for page in ranges.into_iter().flatten() {
+                let content = page_of(bytes, page);
+                let page = page as u32;
+                match mapped.find(index, page) {
+                    Some(known) if mapped.changed(known)? == content => kept.push(*known),
+                    Some(_) => fresh.push((index, page, content)),
+                    None if before.differs(page, content)? => fresh.push((index, page, content)),
+                    None => {}
+                }
+            }
+        }
+        if kept.len() + fresh.len() > MAX_CHANGED || files.len() >= MAX_FILES {
+            let pages = kept
+                .iter()
+                .map(|p| Ok((p.memory, p.page, mapped.changed(p)?)))
+                .chain(fresh.iter().map(|p| Ok(*p)));
+            self.write_flat(flat, &lengths, Some(&mapped.base), pages)?;
+            return self.flat_image(flat);
+        }
+        let mut pages = kept;
+        for batch in fresh.chunks(PAGES_PER_FILE as usize) {
+            self.append(agent, batch, &mut files, &mut pages)?;
+        }
+        pages.sort_unstable_by_key(ChangedPage::place);
+        let reference = ImageReference {
+            base: mapped.reference.base.clone(),
+            memories: lengths,
+            files: files.iter().map(|f| f.name).collect(),
+            pages,
+        };
+        Ok(Image { reference, base: mapped.base.clone(), files })
+    }
+
+    /// Appends the pages that are not zero to the agent's file and makes them durable.
+    fn append(
+        &self,
+        agent: Uuid,
+        fresh: &[(u16, u32, &[u8; PAGE])],
+        files: &mut Vec<Arc<super::store::PagesFile>>,
+        pages: &mut Vec<ChangedPage>,
+    ) -> Result<(), ImageError> {
+        let stored = fresh.iter().filter(|p| !is_zero(p.2)).count() as u32;
+        let zero = |p: &(u16, u32, &[u8; PAGE])| ChangedPage {
+            memory: p.0,
+            page: p.1,
+            file: 0,
+            slot: ChangedPage::ZERO,
+            check: 0,
+        };
+        if stored == 0 {
+            pages.extend(fresh.iter().map(zero));
+            return Ok(());
+        }
+        let target = self.pages_to_append(agent, files, stored)?;
+        let file = if let Some(at) = files.iter().position(|f| f.name == target.name) {
+            at
+        } else {
+            files.push(target.clone());
+            files.len() - 1
+        } as u16;
+        let mut used = lock(&target.used);
+        let mut slot = *used;
+        for page in fresh {
+            if is_zero(page.2) {
+                pages.push(zero(page));
+            } else {
+                let check = crc32fast::hash(page.2);
+                pages.push(ChangedPage { memory: page.0, page: page.1, file, slot, check });
+                slot += 1;
+            }
+        }
+        let contents: Vec<&[u8]> = fresh.iter().filter(|p| !is_zero(p.2)).map(|p| &p.2[..]).collect();
+        let mut at = (u64::from(*used) + 1) * PAGE as u64;
+        for batch in contents.chunks(BATCH) {
+            write_all_vectored(&target.file, batch, at).map_err(Self::io(target.name))?;
+            at += (batch.len() * PAGE) as u64;
+        }
+        target.file.sync_data().map_err(Self::io(target.name))?;
+        *used = slot;
+        Ok(())
+    }
+}
+
+fn write_all_vectored(file: &std::fs::File, pages: &[&[u8]], at: u64) -> std::io::Result<()> {
+    let total = pages.len() * PAGE;
+    let mut written = 0;
+    while written < total {
+        let (first, within) = (written / PAGE, written % PAGE);
+        let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&pages[first][within..]))
+            .chain(pages[first + 1..].iter().map(|p| IoSlice::new(p)))
+            .collect();
+        match rustix::io::pwritev(file, &slices, at + written as u64) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(n) => written += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+fn page_of(bytes: &[u8], page: usize) -> &[u8; PAGE] {
+    bytes[page * PAGE..].first_chunk().expect("candidates lie inside the memory")
+}
+
+fn is_zero(page: &[u8; PAGE]) -> bool {
+    page.as_chunks::<16>().0.iter().all(|c| u128::from_ne_bytes(*c) == 0)
+}
+
+impl Image {
+    fn find(&self, memory: u16, page: u32) -> Option<&ChangedPage> {
+        let at = self.reference.pages.binary_search_by_key(&(memory, page), ChangedPage::place).ok()?;
+        Some(&self.reference.pages[at])
+    }
+}
+
+/// Tells whether a page that was written differs from what lies under it. Only asked where every
+/// page is a candidate, or where nothing was mapped: by `PAGEMAP_SCAN` a page over the base that is
+/// a candidate has been written, and is taken to differ.
+struct BaseReader<'a> {
+    base: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
+    compare: bool,
+    name: String,
+}
+
+impl<'a> BaseReader<'a> {
+    fn new(image: &'a Image, memory: usize) -> Self {
+        Self {
+            base: image.base_memory(memory),
+            compare: DirtyTracking::here() == DirtyTracking::Comparison,
+            name: image.base.name.to_string(),
+        }
+    }
+
+    fn differs(&self, page: u32, content: &[u8; PAGE]) -> Result<bool, ImageError> {
+        let at = u64::from(page) * PAGE as u64;
+        match self.base {
+            Some((file, offset, len)) if at < len => {
+                if !self.compare {
+                    return Ok(true);
+                }
+                let mut under = [0u8; PAGE];
+                let mut read = 0;
+                while read < PAGE {
+                    let n = rustix::io::pread(file, &mut under[read..], offset + at + read as u64)
+                        .map_err(|e| ImageStore::io(&self.name)(e.into()))?;
+                    if n == 0 {
+                        return Err(ImageError::Damaged { file: self.name.clone(), reason: "cut short".into() });
+                    }
+                    read += n;
+                }
+                Ok(under != *content)
+            }
+            _ => Ok(!is_zero(content)),
+        }
+    }
+}

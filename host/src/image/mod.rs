@@ -1,0 +1,94 @@
+//! Images: the linear memories and globals of an instance, as pages that can be mapped.
+//!
+//! - [`slot`] hands wasmtime linear memories out of address space that an image can be mapped over.
+//! - [`dirty`] finds the pages that an instance has written since.
+//! - [`format`] is the layout of the two kinds of file: *flat* images, mapped whole, and *pages*
+//!   files, to which the pages that a turn changed are appended.
+//! - [`Image`] is one image, ready to be mapped: a flat base and the pages that differ from it.
+//! - [`ImageStore`] is the folder of those files.
+//!
+//! Globals are in an image too: an accessor module (see [`crate::component`]) copies them to and
+//! from a linear memory of its own.
+
+mod capture;
+mod dirty;
+mod flatten;
+mod format;
+mod map;
+mod reference;
+mod slot;
+mod store;
+
+pub use self::dirty::DirtyTracking;
+pub use self::reference::{FlatName, ImageReference, PagesName};
+pub use self::slot::{SlotMemory, Slots};
+pub use self::store::{Image, ImageStore};
+
+/// What can go wrong with an image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Reading, writing or mapping an image file failed.
+    #[error("image file {file}: {source}")]
+    Io {
+        /// The file's name inside the image folder.
+        file: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what its name says, or is cut short.
+    #[error("image file {file} is damaged: {reason}")]
+    Damaged {
+        /// The file's name inside the image folder.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The image was made by a newer version of Dormouse.
+    #[error("image file {file} has format {found}, this version reads up to {supported}")]
+    Newer {
+        /// The file's name inside the image folder.
+        file: String,
+        /// The format found.
+        found: u32,
+        /// The newest format that this version reads.
+        supported: u32,
+    },
+    /// The image does not fit the instance it was to be mapped over.
+    #[error("the image holds {image} memories, the instance has {instance}")]
+    Mismatch {
+        /// Memories in the image.
+        image: usize,
+        /// Memories in the instance.
+        instance: usize,
+    },
+    /// The system refused address space or a mapping.
+    #[error("mapping guest memory: {0}{hint}", hint = map_hint(.0))]
+    Map(#[source] std::io::Error),
+    /// The image is larger than an image may be.
+    #[error("the guest's memory has {pages} changed pages, an image holds at most {limit}")]
+    TooLarge {
+        /// Pages that would have to be recorded.
+        pages: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+fn map_hint(e: &std::io::Error) -> &'static str {
+    if e.raw_os_error() == Some(libc::ENOMEM) {
+        " (the limit on mappings may be reached: see /proc/sys/vm/max_map_count)"
+    } else {
+        ""
+    }
+}
+
+impl ImageError {
+    /// True when the disk is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+    }
+}
+
+/// Bytes of a page: the unit in which images are recorded.
+pub const PAGE: usize = 4096;

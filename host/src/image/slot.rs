@@ -1,0 +1,296 @@
+//! Slots: recyclable address space for linear memories.
+//!
+//! wasmtime asks a [`wasmtime::MemoryCreator`] for linear memories. [`Slots`] is one whose memories
+//! lie in ranges of address space that are kept and used again, and over which an image can be
+//! mapped (`MAP_PRIVATE | MAP_FIXED`) while the instance that owns the memory stands still.
+//!
+//! `Config::memory_init_cow(false)` is mandatory with it, and the pooling allocator ignores it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+
+use super::{ImageError, PAGE};
+
+/// Ranges that are kept for use again, at most; what is over is given back to the system.
+const MAX_FREE: usize = 4096;
+
+/// One linear memory: a range of reserved address space of which a prefix can be read and written.
+///
+/// The memory belongs to one instance. Whoever maps over it or reads it must own that instance and
+/// must not be inside a call of it.
+#[derive(Debug)]
+pub struct SlotMemory {
+    base: usize,
+    /// Bytes that the memory may grow to.
+    capacity: usize,
+    /// Bytes of the range, guard included.
+    reserved: usize,
+    /// What the guest sees as the memory's size, in bytes.
+    size: AtomicUsize,
+    /// Bytes from `base` that can be accessed; at least `size`.
+    accessible: AtomicUsize,
+}
+
+impl SlotMemory {
+    /// The memory's size as the guest sees it, in bytes.
+    pub fn len(&self) -> usize {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether the memory has no pages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the memory may grow to.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The address at which it begins.
+    pub(super) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// The memory's bytes.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory while the slice lives.
+    pub(super) unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: `size` bytes from `base` are mapped readable (an invariant of this type), and the
+        // caller promises that nothing writes to them.
+        unsafe { std::slice::from_raw_parts(self.base as *const u8, self.len()) }
+    }
+
+    /// Replaces page `page` by `content`.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile, and the page must lie inside the size.
+    pub(super) unsafe fn write_page(&self, page: usize, content: &[u8; PAGE]) {
+        assert!((page + 1) * PAGE <= self.len(), "page outside the memory");
+        // SAFETY: the page is inside the accessible prefix, which is mapped writable.
+        unsafe {
+            std::ptr::copy_nonoverlapping(content.as_ptr(), (self.base + page * PAGE) as *mut u8, PAGE);
+        }
+    }
+
+    /// Maps `len` bytes of `file` from `offset` over the start of the memory, copy on write, and
+    /// makes `size` bytes accessible, of which those after `len` read as zeros.
+    ///
+    /// The guest learns of the size by the accessor's `memory.grow`, which finds it done.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile.
+    pub(super) unsafe fn map(
+        &self,
+        file: Option<BorrowedFd<'_>>,
+        offset: u64,
+        len: usize,
+        size: usize,
+    ) -> Result<(), ImageError> {
+        assert!(len <= size && size <= self.capacity, "an image larger than the memory's capacity");
+        if let (Some(file), true) = (file, len > 0) {
+            // SAFETY: the range lies inside this slot's reservation and belongs to it alone.
+            unsafe {
+                rustix::mm::mmap(
+                    self.base as *mut _,
+                    len,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+                    file,
+                    offset,
+                )
+            }
+            .map_err(|e| ImageError::Map(e.into()))?;
+        }
+        let accessible = self.accessible.load(Ordering::Acquire).max(len);
+        if size > accessible {
+            self.make_accessible(accessible, size).map_err(ImageError::Map)?;
+        }
+        self.accessible.store(accessible.max(size), Ordering::Release);
+        Ok(())
+    }
+
+    fn make_accessible(&self, from: usize, to: usize) -> std::io::Result<()> {
+        // SAFETY: the range lies inside this slot's reservation, which is mapped.
+        unsafe {
+            rustix::mm::mprotect(
+                (self.base + from) as *mut _,
+                to - from,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }
+        .map_err(Into::into)
+    }
+
+    fn grow(&self, size: usize) -> std::io::Result<()> {
+        if size > self.capacity {
+            return Err(std::io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        let accessible = self.accessible.load(Ordering::Acquire);
+        if size > accessible {
+            self.make_accessible(accessible, size)?;
+            self.accessible.store(size, Ordering::Release);
+        }
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Address space for linear memories, and the creator that wasmtime asks for them.
+#[derive(Debug, Default)]
+pub struct Slots {
+    free: Mutex<Vec<Range>>,
+    /// The memories made since the last [`Slots::take_made`], in the order of their creation.
+    made: Mutex<Vec<Arc<SlotMemory>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    base: usize,
+    reserved: usize,
+}
+
+impl Slots {
+    /// The memories that were created since the last call, in order. Whoever instantiates holds
+    /// the engine's instantiation lock, so that these are the memories of that one instance.
+    pub fn take_made(&self) -> Vec<Arc<SlotMemory>> {
+        std::mem::take(&mut *lock(&self.made))
+    }
+
+    fn range(&self, reserved: usize) -> std::io::Result<Range> {
+        let mut free = lock(&self.free);
+        if let Some(at) = free.iter().rposition(|r| r.reserved == reserved) {
+            return Ok(free.swap_remove(at));
+        }
+        drop(free);
+        // SAFETY: a new anonymous mapping that replaces none.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        Ok(Range { base: base as usize, reserved })
+    }
+
+    fn give_back(&self, memory: &SlotMemory) {
+        let range = Range { base: memory.base, reserved: memory.reserved };
+        let accessible = memory.accessible.load(Ordering::Acquire);
+        // SAFETY: the range is this memory's own, and its instance is gone.
+        let emptied = accessible == 0
+            || unsafe {
+                rustix::mm::mmap_anonymous(
+                    range.base as *mut _,
+                    accessible,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+                )
+            }
+            .is_ok();
+        let mut free = lock(&self.free);
+        if emptied && free.len() < MAX_FREE {
+            free.push(range);
+        } else {
+            drop(free);
+            unmap(range);
+        }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        for range in lock(&self.free).drain(..) {
+            unmap(range);
+        }
+    }
+}
+
+fn unmap(range: Range) {
+    // SAFETY: nothing refers to the range any more.
+    if let Err(e) = unsafe { rustix::mm::munmap(range.base as *mut _, range.reserved) } {
+        tracing::warn!("giving back {} bytes of address space: {e}", range.reserved);
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The creator that is given to `Config::with_host_memory`.
+#[derive(Debug)]
+pub(crate) struct Creator(pub(crate) Arc<Slots>);
+
+struct Memory {
+    slot: Arc<SlotMemory>,
+    slots: Arc<Slots>,
+}
+
+// SAFETY: the memory is zero-filled (fresh or remapped), reserves what was asked for, never moves,
+// and everything after the accessible prefix, guard included, has no access rights.
+unsafe impl MemoryCreator for Creator {
+    fn new_memory(
+        &self,
+        ty: MemoryType,
+        minimum: usize,
+        _maximum: Option<usize>,
+        reserved: Option<usize>,
+        guard: usize,
+    ) -> Result<Box<dyn LinearMemory>, String> {
+        if ty.is_shared() {
+            return Err("shared memory cannot be captured in an image".into());
+        }
+        let capacity = reserved.ok_or("this memory has no bound on its size")?;
+        let range = self
+            .0
+            .range(capacity + guard)
+            .map_err(|e| format!("reserving {capacity} bytes of address space: {e}"))?;
+        let slot = Arc::new(SlotMemory {
+            base: range.base,
+            capacity,
+            reserved: range.reserved,
+            size: AtomicUsize::new(0),
+            accessible: AtomicUsize::new(0),
+        });
+        if let Err(e) = slot.grow(minimum) {
+            self.0.give_back(&slot);
+            return Err(format!("making {minimum} bytes of memory accessible: {e}"));
+        }
+        lock(&self.0.made).push(slot.clone());
+        Ok(Box::new(Memory { slot, slots: self.0.clone() }))
+    }
+}
+
+// SAFETY: `base` never moves, `size` bytes from it are accessible.
+unsafe impl LinearMemory for Memory {
+    fn byte_size(&self) -> usize {
+        self.slot.len()
+    }
+
+    fn byte_capacity(&self) -> usize {
+        self.slot.capacity
+    }
+
+    fn grow_to(&mut self, size: usize) -> wasmtime::Result<()> {
+        self.slot.grow(size).map_err(wasmtime::Error::from)
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.slot.base as *mut u8
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.slots.give_back(&self.slot);
+    }
+}

@@ -1,0 +1,270 @@
+//! The folder of image files, and images that are open.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::mm::{MapFlags, ProtFlags};
+use uuid::Uuid;
+
+use super::format::{self, FlatHeader, PagesHeader};
+use super::reference::{FlatName, ImageReference, PagesName};
+use super::{ImageError, PAGE};
+
+/// Pages in one pages file, at most: a new one is begun then.
+pub(super) const PAGES_PER_FILE: u32 = 4096;
+
+/// The folder that holds an embedded store's image files.
+///
+/// Flat files appear whole, by a rename, and are never changed after; pages files are appended to
+/// by the agent that they are named after.
+#[derive(Debug)]
+pub struct ImageStore {
+    folder: PathBuf,
+    flats: Mutex<HashMap<FlatName, Weak<FlatFile>>>,
+    pages: Mutex<HashMap<PagesName, Weak<PagesFile>>>,
+}
+
+/// An open flat file.
+#[derive(Debug)]
+pub(super) struct FlatFile {
+    pub name: FlatName,
+    pub file: File,
+    pub header: FlatHeader,
+}
+
+/// An open file of changed pages, mapped for reading.
+#[derive(Debug)]
+pub(super) struct PagesFile {
+    pub name: PagesName,
+    pub file: File,
+    address: usize,
+    /// Pages in the file.
+    pub used: Mutex<u32>,
+}
+
+const PAGES_FILE_BYTES: usize = (PAGES_PER_FILE as usize + 1) * PAGE;
+
+impl PagesFile {
+    fn new(name: PagesName, file: File, used: u32) -> Result<Self, ImageError> {
+        // SAFETY: a new mapping that replaces none. The part behind the end of the file is never
+        // read: `page` checks against `used`, and the file is never truncated.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                PAGES_FILE_BYTES,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .map_err(|e| ImageError::Map(e.into()))?;
+        Ok(Self { name, file, address: address as usize, used: Mutex::new(used) })
+    }
+
+    /// The content of slot `slot`.
+    pub fn page(&self, slot: u32) -> Result<&[u8; PAGE], ImageError> {
+        if slot >= *self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            return Err(ImageError::Damaged {
+                file: self.name.to_string(),
+                reason: format!("page {slot} lies behind its end"),
+            });
+        }
+        // SAFETY: slots below `used` are inside the file and the mapping, and are never written again.
+        Ok(unsafe { &*((self.address + (slot as usize + 1) * PAGE) as *const [u8; PAGE]) })
+    }
+}
+
+impl Drop for PagesFile {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this object's own, and `page` borrows from it.
+        if let Err(e) = unsafe { rustix::mm::munmap(self.address as *mut _, PAGES_FILE_BYTES) } {
+            tracing::warn!("unmapping {}: {e}", self.name);
+        }
+    }
+}
+
+/// An image whose files are open, ready to be mapped any number of times.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub(super) reference: ImageReference,
+    pub(super) base: Arc<FlatFile>,
+    pub(super) files: Vec<Arc<PagesFile>>,
+}
+
+impl Image {
+    /// What a generation's record keeps of it.
+    pub fn reference(&self) -> &ImageReference {
+        &self.reference
+    }
+
+    /// True when it lies in one flat file, so that mapping costs the same whatever its size.
+    pub fn is_flat(&self) -> bool {
+        self.reference.pages.is_empty()
+    }
+
+    pub(super) fn base_memory(&self, memory: usize) -> Option<(BorrowedFd<'_>, u64, u64)> {
+        let m = self.base.header.memories.get(memory)?;
+        Some((self.base.file.as_fd(), m.offset, m.len))
+    }
+}
+
+impl ImageStore {
+    /// Opens the folder, which is created for its owner alone when it is missing.
+    pub fn open(folder: &Path) -> Result<Self, ImageError> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|source| ImageError::Io { file: String::new(), source })?;
+        let store = Self { folder: folder.into(), flats: Mutex::default(), pages: Mutex::default() };
+        store.remove_unfinished()?;
+        Ok(store)
+    }
+
+    pub(super) fn io(name: impl ToString) -> impl FnOnce(std::io::Error) -> ImageError {
+        let file = name.to_string();
+        move |source| ImageError::Io { file, source }
+    }
+
+    pub(super) fn path(&self, name: impl ToString) -> PathBuf {
+        self.folder.join(name.to_string())
+    }
+
+    /// Makes creations and renames in the folder durable.
+    pub(super) fn sync_folder(&self) -> Result<(), ImageError> {
+        File::open(&self.folder).and_then(|d| d.sync_all()).map_err(Self::io(""))
+    }
+
+    /// Whether a flat file of this name is there, complete.
+    pub fn has_flat(&self, name: &FlatName) -> bool {
+        self.path(name).exists()
+    }
+
+    pub(super) fn flat(&self, name: &FlatName) -> Result<Arc<FlatFile>, ImageError> {
+        let mut open = lock(&self.flats);
+        if let Some(file) = open.get(name).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let file = File::open(self.path(name)).map_err(Self::io(name))?;
+        let header: FlatHeader = format::read(format::FLAT, &file, &name.to_string())?;
+        let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
+        if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>())
+            || header.memories.iter().any(|m| m.len % PAGE as u64 != 0)
+        {
+            return Err(damaged("its header places memories where none can be"));
+        }
+        if file.metadata().map_err(Self::io(name))?.len() != header.file_len() {
+            return Err(damaged("it does not have the length that its header states"));
+        }
+        let flat = Arc::new(FlatFile { name: name.clone(), file, header });
+        open.retain(|_, f| f.strong_count() > 0);
+        open.insert(name.clone(), Arc::downgrade(&flat));
+        Ok(flat)
+    }
+
+    fn pages_file(&self, name: PagesName) -> Result<Arc<PagesFile>, ImageError> {
+        let mut open = lock(&self.pages);
+        if let Some(file) = open.get(&name).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let file =
+            File::options().read(true).write(true).open(self.path(name)).map_err(Self::io(name))?;
+        let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;
+        if (header.agent, header.number) != (name.agent, name.number) {
+            return Err(ImageError::Damaged { file: name.to_string(), reason: "it is another agent's file".into() });
+        }
+        let len = file.metadata().map_err(Self::io(name))?.len();
+        let used = ((len / PAGE as u64).saturating_sub(1)).min(u64::from(PAGES_PER_FILE)) as u32;
+        let file = Arc::new(PagesFile::new(name, file, used)?);
+        open.retain(|_, f| f.strong_count() > 0);
+        open.insert(name, Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// A file of `agent`'s with room for `pages` more, or an empty one: the last of `files` when it
+    /// is the agent's own.
+    pub(super) fn pages_to_append(&self, agent: Uuid, files: &[Arc<PagesFile>], pages: u32) -> Result<Arc<PagesFile>, ImageError> {
+        let mut own: Vec<_> = files.iter().filter(|f| f.name.agent == agent).collect();
+        own.sort_by_key(|f| f.name.number);
+        if let Some(last) = own.last() {
+            if *lock(&last.used) + pages <= PAGES_PER_FILE {
+                return Ok((*last).clone());
+            }
+        }
+        let mut number = own.last().map_or(0, |f| f.name.number + 1);
+        loop {
+            let name = PagesName { agent, number };
+            let made = File::options().read(true).write(true).create_new(true).mode(0o600).open(self.path(name));
+            match made {
+                Ok(file) => {
+                    let header = format::encode(format::PAGES, &PagesHeader { agent, number })
+                        .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
+                    file.write_all_at(&header, 0).map_err(Self::io(name))?;
+                    self.sync_folder()?;
+                    let file = Arc::new(PagesFile::new(name, file, 0)?);
+                    lock(&self.pages).insert(name, Arc::downgrade(&file));
+                    return Ok(file);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                Err(e) => return Err(Self::io(name)(e)),
+            }
+        }
+    }
+
+    /// Opens what `reference` names. Where `flattened` is given and its flat file has been made
+    /// since, that is taken instead, which is the same image and faster to map.
+    pub fn image(&self, reference: &ImageReference, flattened: Option<&FlatName>) -> Result<Image, ImageError> {
+        if let Some(name) = flattened {
+            if !reference.pages.is_empty() && self.has_flat(name) {
+                return self.flat_image(name);
+            }
+        }
+        reference.check().map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
+        let base = self.flat(&reference.base)?;
+        let files = reference.files.iter().map(|f| self.pages_file(*f)).collect::<Result<_, _>>()?;
+        Ok(Image { reference: reference.clone(), base, files })
+    }
+
+    /// Opens a flat file as an image.
+    pub fn flat_image(&self, name: &FlatName) -> Result<Image, ImageError> {
+        let base = self.flat(name)?;
+        let memories = base.header.memories.iter().map(|m| m.len).collect();
+        let reference = ImageReference { base: name.clone(), memories, files: Vec::new(), pages: Vec::new() };
+        Ok(Image { reference, base, files: Vec::new() })
+    }
+
+    /// Removes every image file that `keep` does not name. Returns the bytes given back.
+    pub fn retain(&self, flats: &HashSet<FlatName>, pages: &HashSet<PagesName>) -> Result<u64, ImageError> {
+        let keep: HashSet<String> =
+            flats.iter().map(ToString::to_string).chain(pages.iter().map(ToString::to_string)).collect();
+        self.remove_where(|name| (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name))
+    }
+
+    fn remove_unfinished(&self) -> Result<(), ImageError> {
+        self.remove_where(|name| name.ends_with(".tmp")).map(|_| ())
+    }
+
+    fn remove_where(&self, unwanted: impl Fn(&str) -> bool) -> Result<u64, ImageError> {
+        use std::os::unix::fs::MetadataExt;
+        let mut freed = 0;
+        for entry in std::fs::read_dir(&self.folder).map_err(Self::io(""))? {
+            let entry = entry.map_err(Self::io(""))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if unwanted(&name) {
+                freed += entry.metadata().map_or(0, |m| m.blocks() * 512);
+                std::fs::remove_file(entry.path()).map_err(Self::io(&name))?;
+            }
+        }
+        Ok(freed)
+    }
+}
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,26 @@
+//! WASI on virtual handles.
+//!
+//! A version-neutral core ([`fs`], [`streams`], [`poll`], [`clocks`], [`stdio`]) works on the
+//! [`HandleTable`] and the agent's disk; thin adapters ([`p2`]) translate. What wasmtime-wasi(-http)
+//! implements well (sockets, http) is delegated to it by generated glue ([`delegate`]).
+//!
+//! Every nondeterministic result is asked of an [`Outside`].
+
+pub mod clocks;
+pub(crate) mod delegate;
+#[rustfmt::skip]
+pub(crate) mod delegate_generated;
+pub(crate) mod fs;
+pub(crate) mod object;
+pub mod outside;
+pub(crate) mod p2;
+pub(crate) mod poll;
+mod state;
+pub mod stdio;
+pub(crate) mod streams;
+pub mod table;
+
+pub use self::outside::{LiveOutside, Outside};
+pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
+pub use self::stdio::Stdio;
+pub use self::table::{HandleError, HandleTable};

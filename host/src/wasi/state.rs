@@ -1,0 +1,227 @@
+//! What the host keeps for an instance.
+
+use std::sync::Arc;
+
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::WasiCtx;
+use zone_vfs::contract::Principal;
+use zone_vfs::id::Inode;
+use zone_vfs::store::Disk;
+use zone_vfs::zone::Access;
+
+use super::object::{Descriptor, Flags, Object};
+use super::outside::{LiveOutside, Outside};
+use super::stdio::Stdio;
+use super::table::{HandleError, HandleTable};
+
+/// Why an instance is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The agent is new.
+    Created,
+    /// The agent was resumed.
+    Resumed,
+    /// The agent is a fork that runs for the first time.
+    Forked,
+    /// The agent was rewound.
+    Rewound,
+}
+
+/// What `dormouse:agent/lifecycle` tells.
+#[derive(Clone, Debug)]
+pub struct Lifecycle {
+    /// The agent's id.
+    pub id: String,
+    /// The agent's name.
+    pub name: String,
+    /// Changes with every start.
+    pub generation: u64,
+    /// The name and generation that the agent is a fork of.
+    pub parent: Option<String>,
+    /// Why this instance was started.
+    pub start: Start,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Self { id: String::new(), name: String::new(), generation: 0, parent: None, start: Start::Created }
+    }
+}
+
+/// What a component asked about its surroundings while it was instantiated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Touched {
+    /// Environment or arguments.
+    pub environment: bool,
+    /// The preopened zones.
+    pub zones: bool,
+    /// A clock.
+    pub clocks: bool,
+    /// Random numbers.
+    pub random: bool,
+}
+
+impl Touched {
+    /// Whether an image that was taken after depends on what was asked.
+    pub fn any(self) -> bool {
+        self.environment || self.zones || self.clocks || self.random
+    }
+}
+
+/// Bounds on what an instance may take of the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of each linear memory.
+    pub memory: usize,
+    /// Elements of each table.
+    pub table: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self { memory: 1 << 30, table: 1 << 20 }
+    }
+}
+
+impl wasmtime::ResourceLimiter for MemoryLimits {
+    fn memory_growing(&mut self, _now: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= self.memory && maximum.is_none_or(|m| desired <= m))
+    }
+
+    fn table_growing(&mut self, _now: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= self.table && maximum.is_none_or(|m| desired <= m))
+    }
+}
+
+/// The data of a store: everything that a guest's calls work on.
+pub struct GuestState {
+    /// The guest's handles.
+    pub table: HandleTable,
+    /// The agent's disk; none while a genesis image is made.
+    pub disk: Option<Arc<Disk>>,
+    /// Where each zone is mounted, in the order of the disk's zones.
+    pub mounts: Vec<String>,
+    /// Arguments, the program's name first.
+    pub args: Vec<String>,
+    /// Environment.
+    pub env: Vec<(String, String)>,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// Clocks and random numbers.
+    pub outside: Box<dyn Outside>,
+    /// What the agent is told about itself.
+    pub lifecycle: Lifecycle,
+    /// Bounds on memory.
+    pub limits: MemoryLimits,
+    /// What was asked, for genesis.
+    pub touched: Touched,
+    /// The index of the zone that takes standard output and error.
+    pub(super) logs: Option<(u16, LogFiles)>,
+    /// wasmtime's own table, for delegated interfaces.
+    pub(super) resources: ResourceTable,
+    pub(super) wasi: Option<WasiCtx>,
+    pub(super) http: Option<wasmtime_wasi_http::WasiHttpCtx>,
+    pub(super) http_hooks: super::delegate::DenyHttp,
+}
+
+/// The open files of `/logs/stdout` and `/logs/stderr`, once something was printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LogFiles {
+    pub stdout: Option<Inode>,
+    pub stderr: Option<Inode>,
+}
+
+impl Default for GuestState {
+    fn default() -> Self {
+        Self {
+            table: HandleTable::default(),
+            disk: None,
+            mounts: Vec::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            stdio: Stdio::default(),
+            outside: Box::new(LiveOutside::new(0, false)),
+            lifecycle: Lifecycle::default(),
+            limits: MemoryLimits::default(),
+            touched: Touched::default(),
+            logs: None,
+            resources: ResourceTable::new(),
+            wasi: None,
+            http: None,
+            http_hooks: super::delegate::DenyHttp,
+        }
+    }
+}
+
+impl GuestState {
+    /// Gives the instance a disk: its zones become preopens, its handles' files are opened again.
+    pub fn attach(&mut self, disk: Arc<Disk>) -> Result<(), zone_vfs::zone::ZoneError> {
+        let specs = disk.zones();
+        self.logs = specs
+            .iter()
+            .position(|z| z.kind == zone_vfs::contract::ZoneKind::Logs)
+            .map(|index| (index as u16, LogFiles::default()));
+        self.mounts = specs.into_iter().map(|z| z.mount).collect();
+        let mut open: Vec<std::collections::BTreeSet<Inode>> = vec![Default::default(); self.mounts.len()];
+        for (_, object) in self.table.iter() {
+            if let Some((zone, inode)) = object.keeps_open() {
+                let missing = || zone_vfs::zone::ZoneError::from(zone_vfs::zone::ErrorCode::BadDescriptor);
+                disk.zone(zone, |z| z.open_inode(inode)).ok_or_else(missing)??;
+                open[usize::from(zone)].insert(inode);
+            }
+        }
+        for (index, keep) in open.iter().enumerate() {
+            if let Some(result) = disk.zone(index as u16, |z| z.drop_orphans_except(keep)) {
+                result?;
+            }
+        }
+        self.disk = Some(disk);
+        Ok(())
+    }
+
+    /// Gives back what the instance holds open in the zones. For an instance that is dropped.
+    pub fn detach(&mut self) -> Option<Arc<Disk>> {
+        let disk = self.disk.take()?;
+        let logs = self.logs.take().map(|(zone, files)| (zone, [files.stdout, files.stderr]));
+        let held = self.table.iter().filter_map(|(_, o)| o.keeps_open());
+        let log_files = logs.into_iter().flat_map(|(zone, files)| files.into_iter().flatten().map(move |i| (zone, i)));
+        for (zone, inode) in held.chain(log_files) {
+            if let Some(Err(e)) = disk.zone(zone, |z| z.close(inode)) {
+                tracing::warn!("closing inode {inode} of zone {zone}: {e}");
+            }
+        }
+        Some(disk)
+    }
+
+    /// The agent's access to its zones, now.
+    #[inline]
+    pub(super) fn access(&mut self) -> Access {
+        Access::new(Principal::Agent, self.outside.zone_time())
+    }
+
+    /// New handles for the preopened zones.
+    pub(super) fn preopens(&mut self) -> Result<Vec<(u32, String)>, PreopenError> {
+        self.touched.zones = true;
+        let Some(disk) = self.disk.clone() else { return Ok(Vec::new()) };
+        let flags = Flags { read: true, write: false, mutate_directory: true, sync: 0 };
+        let mut preopens = Vec::with_capacity(self.mounts.len());
+        for (zone, path) in self.mounts.clone().into_iter().enumerate() {
+            let zone = zone as u16;
+            if let Some(opened) = disk.zone(zone, |z| z.open_inode(Inode::ROOT)) {
+                opened?;
+            }
+            let descriptor = Descriptor { zone, inode: Inode::ROOT, directory: true, flags };
+            preopens.push((self.table.push(Object::Descriptor(descriptor))?, path));
+        }
+        Ok(preopens)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PreopenError {
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+    #[error(transparent)]
+    Zone(#[from] zone_vfs::zone::ZoneError),
+}

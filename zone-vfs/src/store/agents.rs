@@ -1,0 +1,215 @@
+//! The agents of a store: by name and by id, read from the catalogue when they are first asked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use super::commit::Commit;
+use super::disk::{Disk, Done, wait};
+use super::entry::{Cause, Entry, Payload, ZoneSpec};
+use super::state::State;
+use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
+use crate::id::{AgentId, GenerationNumber, Timestamp};
+
+/// Where an agent's state is.
+pub(super) enum Slot {
+    /// In the catalogue, not read yet.
+    Stored(Payload),
+    /// In memory.
+    Live(Arc<Disk>),
+    /// Being made: the name is taken.
+    Reserved,
+}
+
+#[derive(Default)]
+pub(super) struct Agents {
+    pub slots: HashMap<AgentId, Slot>,
+    pub names: BTreeMap<String, AgentId>,
+}
+
+/// An agent to be made.
+#[derive(Clone, Debug)]
+pub struct NewAgent {
+    /// Its name, not yet taken.
+    pub name: String,
+    /// The embedder's data about it.
+    pub about: Vec<u8>,
+    /// The embedder's part of its first generation.
+    pub generation: Vec<u8>,
+}
+
+impl Shared {
+    pub(super) fn agents(&self) -> MutexGuard<'_, Agents> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn disk(self: &Arc<Self>, id: AgentId) -> Result<Arc<Disk>, StoreError> {
+        let mut agents = self.agents();
+        match agents.slots.get(&id) {
+            Some(Slot::Live(disk)) => Ok(disk.clone()),
+            Some(Slot::Stored(payload)) => {
+                let state = catalogue::read_state(id, payload, &self.segments)?;
+                let disk = Disk::new(state, false, self);
+                agents.slots.insert(id, Slot::Live(disk.clone()));
+                Ok(disk)
+            }
+            Some(Slot::Reserved) | None => Err(StoreError::NoAgent(id)),
+        }
+    }
+
+    fn reserve(&self, id: AgentId, name: &str) -> Result<(), StoreError> {
+        let mut agents = self.agents();
+        if agents.names.contains_key(name) {
+            return Err(StoreError::NameTaken(name.into()));
+        }
+        agents.names.insert(name.into(), id);
+        agents.slots.insert(id, Slot::Reserved);
+        Ok(())
+    }
+
+    fn forget(&self, id: AgentId, name: &str) {
+        let mut agents = self.agents();
+        agents.names.remove(name);
+        agents.slots.remove(&id);
+    }
+
+    fn make(
+        self: &Arc<Self>,
+        id: AgentId,
+        new: &NewAgent,
+        zones: Vec<ZoneSpec>,
+        parent: Option<(Arc<Disk>, GenerationNumber)>,
+        done: Done<Arc<Disk>>,
+    ) {
+        let made = (|| {
+            if zones.len() > MAX_ZONES {
+                return Err(StoreError::TooManyZones { found: zones.len(), limit: MAX_ZONES });
+            }
+            let chunks = self.segments.clone();
+            let about = blob::put(&*chunks, &new.about)?;
+            let generation = blob::put(&*chunks, &new.generation)?;
+            let at = Timestamp::now();
+            let roots = match &parent {
+                Some((disk, number)) => Some(disk.generation(*number)?.roots),
+                None => None,
+            };
+            let cause = if parent.is_some() { Cause::Forked } else { Cause::Created };
+            let parent = parent.map(|(disk, number)| (disk.id, number));
+            let created = Entry::Created { name: new.name.clone(), about, zones, parent, at };
+            let state = State::new(id, &created, roots.as_deref(), chunks)?;
+            let first = Entry::Generation { number: GenerationNumber(0), cause, about: generation, at };
+            Ok((Disk::new(state, true, self), vec![created, first]))
+        })();
+        let (disk, control) = match made {
+            Ok(made) => made,
+            Err(e) => return done(Err(e)),
+        };
+        if let Err(e) = self.reserve(id, &new.name) {
+            return done(Err(e));
+        }
+        let (shared, name) = (Arc::downgrade(self), new.name.clone());
+        let made = disk.clone();
+        let done: Done<GenerationNumber> = Box::new(move |result| {
+            let Some(shared) = shared.upgrade() else { return done(Err(StoreError::Closed)) };
+            done(match result {
+                Ok(_) => {
+                    shared.agents().slots.insert(id, Slot::Live(made.clone()));
+                    Ok(made)
+                }
+                Err(e) => {
+                    shared.forget(id, &name);
+                    Err(e)
+                }
+            });
+        });
+        disk.start_created();
+        Commit::start(&disk, control, done);
+    }
+}
+
+impl Store {
+    /// A new agent with empty zones. Durable when done. Ids are drawn by the caller and never used
+    /// twice.
+    pub fn create(&self, id: AgentId, new: &NewAgent, zones: Vec<ZoneSpec>) -> Result<Arc<Disk>, StoreError> {
+        let shared = self.shared()?;
+        wait(|done| shared.make(id, new, zones, None, done))
+    }
+
+    /// New agents that begin as `parent` stood in `generation`: a copy of roots and one commit for
+    /// all. Either all are made or, where one fails, an error tells, and those that were made stay.
+    pub fn fork(
+        &self,
+        parent: &Arc<Disk>,
+        generation: GenerationNumber,
+        children: &[(AgentId, NewAgent)],
+    ) -> Result<Vec<Arc<Disk>>, StoreError> {
+        let shared = self.shared()?;
+        let zones = parent.zones();
+        {
+            let agents = shared.agents();
+            if let Some((_, taken)) = children.iter().find(|(_, c)| agents.names.contains_key(&c.name)) {
+                return Err(StoreError::NameTaken(taken.name.clone()));
+            }
+        }
+        let (send, receive) = std::sync::mpsc::channel();
+        for (index, (id, child)) in children.iter().enumerate() {
+            let send = send.clone();
+            let done: Done<Arc<Disk>> = Box::new(move |result| {
+                // the receiver waits below for every one
+                let _ = send.send((index, result));
+            });
+            shared.make(*id, child, zones.clone(), Some((parent.clone(), generation)), done);
+        }
+        drop(send);
+        let mut made: Vec<_> = receive.iter().map(|(index, result)| result.map(|disk| (index, disk))).collect::<Result<_, _>>()?;
+        made.sort_by_key(|(index, _)| *index);
+        Ok(made.into_iter().map(|(_, disk)| disk).collect())
+    }
+
+    /// Removes an agent: its name is free, its records are gone with the next checkpoint.
+    pub fn remove(&self, id: AgentId) -> Result<(), StoreError> {
+        let shared = self.shared()?;
+        let disk = shared.disk(id)?;
+        let name = disk.lock().state.name.clone();
+        wait(|done| Commit::start(&disk, vec![Entry::Removed], done))?;
+        shared.forget(id, &name);
+        Ok(())
+    }
+
+    /// The disk of an agent.
+    pub fn disk(&self, id: AgentId) -> Result<Arc<Disk>, StoreError> {
+        self.shared()?.disk(id)
+    }
+
+    /// The id that a name stands for.
+    pub fn find(&self, name: &str) -> Result<Option<AgentId>, StoreError> {
+        let agents = self.shared()?.agents();
+        Ok(agents.names.get(name).copied().filter(|id| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None)))
+    }
+
+    /// The agents, by name.
+    pub fn agents(&self) -> Result<Vec<(String, AgentId)>, StoreError> {
+        let agents = self.shared()?.agents();
+        let there = |id: &AgentId| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None);
+        Ok(agents.names.iter().filter(|(_, id)| there(id)).map(|(n, id)| (n.clone(), *id)).collect())
+    }
+
+    /// A new agent id: random, and so never used before.
+    pub fn new_id() -> Result<AgentId, StoreError> {
+        let mut bytes = [0u8; 16];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|e| StoreError::Io { what: "drawing an agent id".into(), source: e.into() })?;
+        }
+        Ok(AgentId(uuid::Builder::from_random_bytes(bytes).into_uuid()))
+    }
+}
+
+/// A fresh random uuid from `device`.
+pub(super) fn random_uuid(device: &dyn crate::device::Device) -> Result<Uuid, StoreError> {
+    let mut bytes = [0u8; 16];
+    device.random(&mut bytes).map_err(|source| StoreError::Io { what: "drawing random numbers".into(), source })?;
+    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
+}

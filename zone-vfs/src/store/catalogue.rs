@@ -1,0 +1,192 @@
+//! The catalogue: every agent's state as a checkpoint keeps it in segments.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{Cause, Payload, ZoneSpec};
+use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
+use super::{StoreError, blob};
+use crate::chunks::{ChunkStore, FrameKind};
+use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::segment::Segments;
+use crate::zone::{StoredRoot, Zone, ZoneRoot};
+
+/// Raised whenever the layout of the catalogue changes.
+const VERSION: u16 = 1;
+
+/// The list of agents.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Catalogue {
+    version: u16,
+    pub agents: Vec<(AgentId, String, Payload)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredGeneration {
+    number: GenerationNumber,
+    cause: Cause,
+    about: Payload,
+    turn: Turn,
+    at: Timestamp,
+    roots: Vec<StoredRoot>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredState {
+    version: u16,
+    name: String,
+    about: Payload,
+    created: Timestamp,
+    parent: Option<(AgentId, GenerationNumber)>,
+    epoch: Epoch,
+    sequence: Sequence,
+    specs: Vec<ZoneSpec>,
+    /// What was synced, and what was committed.
+    zones: Vec<(StoredRoot, StoredRoot)>,
+    turn: Option<OpenTurn>,
+    last_turn: Turn,
+    generations: Vec<StoredGeneration>,
+    next_generation: GenerationNumber,
+    head: GenerationNumber,
+    history: Payload,
+}
+
+fn encoding(e: postcard::Error) -> StoreError {
+    StoreError::Encoding(e.to_string())
+}
+
+fn version(found: u16) -> Result<(), StoreError> {
+    if found == VERSION {
+        Ok(())
+    } else {
+        Err(StoreError::NewerRecord { found: found as u8, supported: VERSION as u8 })
+    }
+}
+
+/// A frozen copy of a state: cheap to take, written at leisure.
+pub(super) struct Frozen {
+    stored: StoredState,
+    roots: Vec<(ZoneRoot, ZoneRoot)>,
+    generations: Vec<Generation>,
+    history: Vec<TurnRecord>,
+}
+
+impl Frozen {
+    pub fn of(state: &State) -> Self {
+        Self {
+            stored: StoredState {
+                version: VERSION,
+                name: state.name.clone(),
+                about: state.about.clone(),
+                created: state.created,
+                parent: state.parent,
+                epoch: state.epoch,
+                sequence: state.sequence,
+                specs: state.specs.clone(),
+                zones: Vec::new(),
+                turn: state.turn.clone(),
+                last_turn: state.last_turn,
+                generations: Vec::new(),
+                next_generation: state.next_generation,
+                head: state.head,
+                history: Payload::Inline(Vec::new()),
+            },
+            roots: state.zones.iter().map(|z| (z.synced.clone(), z.head.clone())).collect(),
+            generations: state.generations.values().cloned().collect(),
+            history: state.history.clone(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.stored.name
+    }
+
+    /// Writes every node and chunk that is not in a segment yet, and the state itself.
+    pub fn write(mut self, segments: &Segments) -> Result<Payload, StoreError> {
+        for (synced, head) in &self.roots {
+            self.stored.zones.push((synced.store(segments)?, head.store(segments)?));
+        }
+        for g in self.generations {
+            self.stored.generations.push(StoredGeneration {
+                number: g.number,
+                cause: g.cause,
+                about: g.about,
+                turn: g.turn,
+                at: g.at,
+                roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
+            });
+        }
+        self.stored.history = put(segments, &postcard::to_stdvec(&self.history).map_err(encoding)?)?;
+        put(segments, &postcard::to_stdvec(&self.stored).map_err(encoding)?)
+    }
+}
+
+fn put(segments: &Segments, bytes: &[u8]) -> Result<Payload, StoreError> {
+    Ok(blob::put(segments, bytes)?)
+}
+
+/// Reads an agent's state; its trees are read as they are used.
+pub(super) fn read_state(id: AgentId, payload: &Payload, segments: &Arc<Segments>) -> Result<State, StoreError> {
+    let bytes = blob::get(&**segments, payload)?;
+    let stored: StoredState = postcard::from_bytes(&bytes).map_err(encoding)?;
+    version(stored.version)?;
+    let chunks: Arc<dyn ChunkStore> = segments.clone();
+    let zones = stored
+        .zones
+        .iter()
+        .map(|(synced, head)| {
+            let (synced, head) = (ZoneRoot::load(*synced), ZoneRoot::load(*head));
+            ZoneState { working: Zone::from_root(synced.clone(), chunks.clone()), synced, head }
+        })
+        .collect();
+    let generations = stored
+        .generations
+        .into_iter()
+        .map(|g| {
+            let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
+            let StoredGeneration { number, cause, about, turn, at, .. } = StoredGeneration { roots: Vec::new(), ..g };
+            (number, Generation { number, cause, about, turn, at, roots })
+        })
+        .collect();
+    let history = postcard::from_bytes(&blob::get(&*chunks, &stored.history)?).map_err(encoding)?;
+    let mut state = State {
+        id,
+        name: stored.name,
+        about: stored.about,
+        created: stored.created,
+        parent: stored.parent,
+        epoch: stored.epoch,
+        sequence: stored.sequence,
+        specs: stored.specs,
+        zones,
+        turn: stored.turn,
+        last_turn: stored.last_turn,
+        generations,
+        next_generation: stored.next_generation,
+        head: stored.head,
+        history,
+        removed: false,
+        chunks,
+    };
+    if state.zones.len() != state.specs.len() || !state.generations.contains_key(&state.head) {
+        return Err(StoreError::Inconsistent { agent: id, reason: "its catalogue entry is incomplete".into() });
+    }
+    state.epoch = stored.epoch;
+    Ok(state)
+}
+
+/// Writes the list of agents, and gives what the superblock names.
+pub(super) fn write(segments: &Segments, agents: Vec<(AgentId, String, Payload)>) -> Result<Hash, StoreError> {
+    let bytes = postcard::to_stdvec(&Catalogue { version: VERSION, agents }).map_err(encoding)?;
+    let payload = postcard::to_stdvec(&put(segments, &bytes)?).map_err(encoding)?;
+    Ok(segments.put(FrameKind::Catalogue, &payload)?)
+}
+
+/// Reads the list of agents.
+pub(super) fn read(segments: &Segments, hash: &Hash) -> Result<Catalogue, StoreError> {
+    let payload: Payload = postcard::from_bytes(&segments.get(hash)?).map_err(encoding)?;
+    let catalogue: Catalogue = postcard::from_bytes(&blob::get(segments, &payload)?).map_err(encoding)?;
+    version(catalogue.version)?;
+    Ok(catalogue)
+}

@@ -1,0 +1,304 @@
+//! An agent's disk: its zones, its turns and its generations, over the store's log.
+//!
+//! One writer at a time works on a disk, and one commit is under way at a time; whoever embeds the
+//! store serialises the turns of an agent. Zone operations are answered in the calling thread.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use super::commit::Commit;
+use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
+use super::state::{Generation, OpenTurn, State, TurnRecord};
+use super::{Shared, StoreError, blob};
+use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
+use crate::zone::{Zone, ZoneRoot};
+
+/// What is called when a commit is durable, or has failed. It runs on the committer's thread and
+/// must be quick.
+pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
+
+/// What the embedder adds to a generation.
+#[derive(Clone, Debug)]
+pub struct NewGeneration {
+    /// Why it is made.
+    pub cause: Cause,
+    /// The embedder's part: image, handles, position.
+    pub about: Vec<u8>,
+}
+
+/// What is known of an agent without reading its zones.
+#[derive(Clone, Debug)]
+pub struct DiskInfo {
+    /// The agent.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// The embedder's data about it.
+    pub about: Arc<[u8]>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// The generation that it is a fork of.
+    pub parent: Option<(AgentId, GenerationNumber)>,
+    /// The writers it has had.
+    pub epoch: Epoch,
+    /// Its last record.
+    pub sequence: Sequence,
+    /// Its last turn that is durable.
+    pub last_turn: Turn,
+    /// The generation it stands at.
+    pub head: GenerationNumber,
+    /// Logical bytes in its zones.
+    pub bytes: u64,
+    /// Whether a commit has failed since, so that it stands at its head again.
+    pub zones: Vec<ZoneSpec>,
+}
+
+pub(super) struct Inner {
+    pub state: State,
+    /// Entries that no record holds yet.
+    pub pending: Vec<Entry>,
+    /// The turn that is going on, durable or not.
+    pub turn: Option<OpenTurn>,
+    /// A commit is under way.
+    pub committing: bool,
+    /// The epoch's first record has been written.
+    pub opened: bool,
+}
+
+/// The durable part of an agent. Shared by reference; dropped with the store.
+pub struct Disk {
+    pub(super) id: AgentId,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) store: Weak<Shared>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    pub(super) fn new(state: State, opened: bool, store: &Arc<Shared>) -> Arc<Self> {
+        let inner = Inner { state, pending: Vec::new(), turn: None, committing: false, opened };
+        Arc::new(Self { id: inner.state.id, inner: Mutex::new(inner), store: Arc::downgrade(store) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn store(&self) -> Result<Arc<Shared>, StoreError> {
+        self.store.upgrade().ok_or(StoreError::Closed)
+    }
+
+    /// The agent that it belongs to.
+    pub fn id(&self) -> AgentId {
+        self.id
+    }
+
+    /// What is known of the agent.
+    pub fn info(&self) -> Result<DiskInfo, StoreError> {
+        let inner = self.lock();
+        let state = &inner.state;
+        Ok(DiskInfo {
+            id: state.id,
+            name: state.name.clone(),
+            about: blob::get(&*state.chunks, &state.about)?,
+            created: state.created,
+            parent: state.parent,
+            epoch: state.epoch,
+            sequence: state.sequence,
+            last_turn: state.last_turn,
+            head: state.head,
+            bytes: state.zones.iter().map(|z| z.working.usage().bytes).sum(),
+            zones: state.specs.clone(),
+        })
+    }
+
+    /// Its zones, in order: an index into this list names a zone in every other call.
+    pub fn zones(&self) -> Vec<ZoneSpec> {
+        self.lock().state.specs.clone()
+    }
+
+    /// Works on a zone as it stands now. `None` where there is no zone of this index.
+    #[inline]
+    pub fn zone<R>(&self, index: u16, work: impl FnOnce(&mut Zone) -> R) -> Option<R> {
+        self.lock().state.zones.get_mut(usize::from(index)).map(|z| work(&mut z.working))
+    }
+
+    /// A zone as it stood in a generation, to be read.
+    pub fn zone_at(&self, generation: GenerationNumber, index: u16) -> Result<Zone, StoreError> {
+        let inner = self.lock();
+        let found = inner.state.generations.get(&generation).and_then(|g| g.roots.get(usize::from(index)));
+        let root = found.ok_or(StoreError::NoGeneration { generation })?.clone();
+        Ok(Zone::from_root(root, inner.state.chunks.clone()))
+    }
+
+    /// All generations that are kept, oldest first.
+    pub fn generations(&self) -> Vec<Generation> {
+        self.lock().state.generations.values().cloned().collect()
+    }
+
+    /// One generation.
+    pub fn generation(&self, number: GenerationNumber) -> Result<Generation, StoreError> {
+        self.lock().state.generations.get(&number).cloned().ok_or(StoreError::NoGeneration { generation: number })
+    }
+
+    /// The turns that are over, oldest first.
+    pub fn history(&self) -> Vec<TurnRecord> {
+        self.lock().state.history.clone()
+    }
+
+    /// The bytes of a payload that a record or generation holds.
+    pub fn payload(&self, payload: &Payload) -> Result<Arc<[u8]>, StoreError> {
+        Ok(blob::get(&*self.store()?.segments, payload)?)
+    }
+
+    fn stored(&self, bytes: &[u8]) -> Result<Payload, StoreError> {
+        if bytes.len() > blob::MAX_PAYLOAD {
+            return Err(StoreError::PayloadTooLarge { len: bytes.len(), limit: blob::MAX_PAYLOAD });
+        }
+        Ok(blob::put(&*self.store()?.segments, bytes)?)
+    }
+
+    /// Begins a turn. Nothing is written before its first commit point.
+    pub fn begin(&self, style: TurnStyle, event: &[u8]) -> Result<Turn, StoreError> {
+        let event = self.stored(event)?;
+        let mut inner = self.lock();
+        inner.idle()?;
+        let turn = inner.state.last_turn.next();
+        let open = OpenTurn { turn, style, event, began: Timestamp::now() };
+        inner.pending.push(Entry::TurnBegan { turn, style, event: open.event.clone(), at: open.began });
+        inner.turn = Some(open);
+        Ok(turn)
+    }
+
+    /// Adds a fact to the turn; it becomes durable with the next commit point.
+    pub fn fact(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let payload = self.stored(bytes)?;
+        let mut inner = self.lock();
+        inner.in_turn()?;
+        inner.pending.push(Entry::Fact(payload));
+        Ok(())
+    }
+
+    /// Makes everything so far durable: fsync. Between turns it commits an operator's writes.
+    pub fn sync(self: &Arc<Self>, done: Done<()>) {
+        let in_turn = self.lock().turn.is_some();
+        let control = if in_turn { Entry::Synced } else { Entry::Operated { at: Timestamp::now() } };
+        self.commit(Ok(vec![control]), Box::new(|result| done(result.map(|_| ()))));
+    }
+
+    /// Ends the turn and makes the generation that stands for its outcome. Durable when done.
+    pub fn end(self: &Arc<Self>, outcome: &[u8], generation: Option<NewGeneration>, done: Done<GenerationNumber>) {
+        let control = (|| {
+            let outcome = self.stored(outcome)?;
+            let about = generation.map(|g| Ok::<_, StoreError>((g.cause, self.stored(&g.about)?))).transpose()?;
+            let inner = self.lock();
+            let turn = inner.in_turn()?.turn;
+            let at = Timestamp::now();
+            let mut control = vec![Entry::TurnEnded { turn, outcome, at }];
+            if let Some((cause, about)) = about {
+                let number = inner.state.next_generation;
+                control.push(Entry::Generation { number, cause, about, at });
+            }
+            Ok(control)
+        })();
+        self.commit(control, done);
+    }
+
+    /// Fails the turn: the zones go back as their contracts say, and what went back is kept beside.
+    pub fn fail(self: &Arc<Self>, reason: &str, done: Done<GenerationNumber>) {
+        let control = (|| {
+            let inner = self.lock();
+            // a failure before anything went back may make a side generation: its number follows
+            let turn = inner.in_turn()?.turn;
+            let reason = reason.chars().take(MAX_REASON).collect();
+            Ok(vec![Entry::TurnFailed { turn, reason, at: Timestamp::now() }])
+        })();
+        self.commit(control, done);
+    }
+
+    /// Makes a generation of what stands now, between turns.
+    pub fn mark(self: &Arc<Self>, generation: NewGeneration, done: Done<GenerationNumber>) {
+        let control = (|| {
+            let about = self.stored(&generation.about)?;
+            let inner = self.lock();
+            inner.idle()?;
+            let number = inner.state.next_generation;
+            Ok(vec![Entry::Generation { number, cause: generation.cause, about, at: Timestamp::now() }])
+        })();
+        self.commit(control, done);
+    }
+
+    /// Takes the zones that a rewind moves back to generation `to`, and makes the generation that
+    /// records it.
+    pub fn rewind(self: &Arc<Self>, to: GenerationNumber, about: &[u8], done: Done<GenerationNumber>) {
+        let control = (|| {
+            let about = self.stored(about)?;
+            let inner = self.lock();
+            inner.idle()?;
+            if !inner.state.generations.contains_key(&to) {
+                return Err(StoreError::NoGeneration { generation: to });
+            }
+            let number = inner.state.next_generation;
+            let made = Entry::Generation { number, cause: Cause::Rewound(to), about, at: Timestamp::now() };
+            Ok(vec![Entry::Rewound { to }, made])
+        })();
+        self.commit(control, done);
+    }
+
+    /// Replaces the embedder's data about the agent.
+    pub fn set_about(self: &Arc<Self>, about: &[u8], done: Done<()>) {
+        let control = self.stored(about).map(|about| vec![Entry::About(about)]);
+        self.commit(control, Box::new(|result| done(result.map(|_| ()))));
+    }
+
+    /// Throws away what is not durable: the zones stand where they were committed last. For a turn
+    /// whose commit was refused.
+    pub fn abandon(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        if inner.committing {
+            return Err(StoreError::Busy);
+        }
+        inner.pending.clear();
+        inner.turn = None;
+        inner.state.abandon()
+    }
+
+    /// The roots of what was committed last.
+    pub(super) fn heads(&self) -> Vec<ZoneRoot> {
+        self.lock().state.zones.iter().map(|z| z.head.clone()).collect()
+    }
+
+    fn commit(self: &Arc<Self>, control: Result<Vec<Entry>, StoreError>, done: Done<GenerationNumber>) {
+        match control {
+            Ok(control) => Commit::start(self, control, done),
+            Err(e) => done(Err(e)),
+        }
+    }
+}
+
+/// Characters of a failed turn's reason that are kept.
+const MAX_REASON: usize = 4096;
+
+impl Inner {
+    fn idle(&self) -> Result<(), StoreError> {
+        if self.turn.is_some() || self.committing { Err(StoreError::Busy) } else { Ok(()) }
+    }
+
+    fn in_turn(&self) -> Result<&OpenTurn, StoreError> {
+        self.turn.as_ref().ok_or(StoreError::NoTurn)
+    }
+}
+
+/// Waits for a call that ends with a [`Done`].
+pub fn wait<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    start(Box::new(move |result| {
+        // the receiver waits below; it is gone only if the thread was killed
+        let _ = send.send(result);
+    }));
+    receive.recv().map_err(|_| StoreError::Closed)?
+}

@@ -1,0 +1,220 @@
+//! What a log record says: an agent's facts and zone writes as one ordered sequence.
+//!
+//! A record's body is one version byte and the postcard of its entries. Entries of a record take
+//! effect together. Zone changes alone promote nothing: a control entry ([`Entry::Synced`],
+//! [`Entry::TurnEnded`], …) says what becomes of all that stands before it.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::StoreError;
+use crate::contract::ZoneKind;
+use crate::id::{AgentId, GenerationNumber, Hash, Timestamp, Turn};
+use crate::zone::{Change, Quota};
+
+/// Raised whenever an entry changes its meaning or layout.
+pub const RECORD_VERSION: u8 = 1;
+
+/// A zone of an agent, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneSpec {
+    /// What the operator calls it.
+    pub name: String,
+    /// Where the agent finds it: an absolute path.
+    pub mount: String,
+    /// Its contract.
+    pub kind: ZoneKind,
+    /// Its bounds.
+    pub quota: Quota,
+}
+
+/// Why a generation was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// The agent was created.
+    Created,
+    /// A turn ended.
+    Turn,
+    /// The operator, or a policy, paused the agent.
+    Paused,
+    /// The agent is a fork of another.
+    Forked,
+    /// The agent was rewound to this earlier generation.
+    Rewound(GenerationNumber),
+    /// A turn failed or was interrupted: what it left is kept beside, for this reason.
+    Side(String),
+}
+
+/// How a turn relates to what it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TurnStyle {
+    /// All or nothing: a turn that fails goes back.
+    Transaction,
+    /// As a process on any system: what was written stays.
+    Process,
+}
+
+/// Bytes of any size, in the record itself or in the chunk store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Payload {
+    /// Here.
+    Inline(#[serde(with = "serde_bytes_vec")] Vec<u8>),
+    /// In the chunk store, under these addresses, in order.
+    Stored {
+        /// Bytes altogether.
+        len: u64,
+        /// Where they are.
+        chunks: Vec<Hash>,
+    },
+}
+
+/// One entry of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The first entry of an agent.
+    Created {
+        /// Its name.
+        name: String,
+        /// What the embedder keeps about it.
+        about: Payload,
+        /// Its zones.
+        zones: Vec<ZoneSpec>,
+        /// The generation that it is a fork of.
+        parent: Option<(AgentId, GenerationNumber)>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A writer has opened the agent: a turn that was open is interrupted.
+    Opened {
+        /// The opening of the store.
+        incarnation: Uuid,
+    },
+    /// The embedder's own data changed.
+    About(Payload),
+    /// A turn begins.
+    TurnBegan {
+        /// Its number.
+        turn: Turn,
+        /// Its style.
+        style: TurnStyle,
+        /// What it is about: the event.
+        event: Payload,
+        /// When.
+        at: Timestamp,
+    },
+    /// A fact of the turn.
+    Fact(Payload),
+    /// Changes of the zone with this index.
+    Changes(u16, Vec<Change>),
+    /// Everything before is synced.
+    Synced,
+    /// The turn ended.
+    TurnEnded {
+        /// Its number.
+        turn: Turn,
+        /// What came out.
+        outcome: Payload,
+        /// When.
+        at: Timestamp,
+    },
+    /// The turn failed.
+    TurnFailed {
+        /// Its number.
+        turn: Turn,
+        /// Why.
+        reason: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A generation: the state of the zones here, tied to what the embedder keeps with it.
+    Generation {
+        /// Its number.
+        number: GenerationNumber,
+        /// Why.
+        cause: Cause,
+        /// The embedder's part: image, handles, position.
+        about: Payload,
+        /// When.
+        at: Timestamp,
+    },
+    /// The zones that a rewind moves go back to this generation.
+    Rewound {
+        /// Which.
+        to: GenerationNumber,
+    },
+    /// The operator wrote to zones between turns: as a turn that ended.
+    Operated {
+        /// When.
+        at: Timestamp,
+    },
+    /// The agent is gone, and so is its name.
+    Removed,
+}
+
+impl Payload {
+    /// The addresses that it needs.
+    pub fn needs(&self) -> &[Hash] {
+        match self {
+            Self::Inline(_) => &[],
+            Self::Stored { chunks, .. } => chunks,
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Stored { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Entry {
+    fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Created { about, .. } | Self::Generation { about, .. } => Some(about),
+            Self::About(p) | Self::Fact(p) => Some(p),
+            Self::TurnBegan { event, .. } => Some(event),
+            Self::TurnEnded { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// The addresses that the entry's payload needs.
+    pub(super) fn needs(&self) -> &[Hash] {
+        self.payload().map_or(&[], Payload::needs)
+    }
+}
+
+/// The body of a record.
+pub(super) fn encode(entries: &[Entry]) -> Result<Vec<u8>, StoreError> {
+    postcard::to_extend(entries, vec![RECORD_VERSION]).map_err(|e| StoreError::Encoding(e.to_string()))
+}
+
+/// The entries of a record's body.
+pub(super) fn decode(body: &[u8]) -> Result<Vec<Entry>, StoreError> {
+    match body.split_first() {
+        Some((&RECORD_VERSION, rest)) => postcard::from_bytes(rest).map_err(|e| StoreError::Encoding(e.to_string())),
+        Some((&found, _)) if found > RECORD_VERSION => {
+            Err(StoreError::NewerRecord { found, supported: RECORD_VERSION })
+        }
+        _ => Err(StoreError::Encoding("a record without a version".into())),
+    }
+}
+
+mod serde_bytes_vec {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Vec::<u8>::deserialize(from)
+    }
+}

@@ -1,0 +1,120 @@
+use crate::chunks::ChunkError;
+use crate::id::{AgentId, GenerationNumber};
+use crate::log::{CommitError, LogError};
+use crate::segment::SegmentError;
+use crate::superblock::SuperblockError;
+use crate::zone::ZoneError;
+
+/// What can go wrong with a store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the store open.
+    #[error("the store {folder} is open in another process{}", holder.as_ref().map(|h| format!(" ({h})")).unwrap_or_default())]
+    Locked {
+        /// The store's folder.
+        folder: String,
+        /// What that process wrote about itself.
+        holder: Option<String>,
+    },
+    /// The folder holds something, and it is not a store.
+    #[error("{folder} is not a Dormouse store, and it is not empty")]
+    NotAStore {
+        /// The folder.
+        folder: String,
+    },
+    /// The folder could not be opened or made.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The superblock cannot be read.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The log cannot be read or used.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The segments cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// Content is missing, damaged, or could not be stored.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// A zone's tree is damaged, or storage failed.
+    #[error("zone: {0}")]
+    Zone(#[from] ZoneError),
+    /// A commit failed: nothing of it took effect.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// A record or catalogue cannot be read.
+    #[error("a record cannot be read: {0}")]
+    Encoding(String),
+    /// A record was written by a newer version.
+    #[error("the store holds records of version {found}, this version reads up to {supported}")]
+    NewerRecord {
+        /// The version found.
+        found: u8,
+        /// The newest that this version reads.
+        supported: u8,
+    },
+    /// Records that do not fit together.
+    #[error("the records of agent {agent} do not fit together: {reason}")]
+    Inconsistent {
+        /// The agent.
+        agent: AgentId,
+        /// In what way.
+        reason: String,
+    },
+    /// No agent of this id.
+    #[error("no agent {0}")]
+    NoAgent(AgentId),
+    /// Another agent has the name.
+    #[error("an agent named `{0}` exists")]
+    NameTaken(String),
+    /// The agent keeps no such generation.
+    #[error("no generation {generation}")]
+    NoGeneration {
+        /// The number asked for.
+        generation: GenerationNumber,
+    },
+    /// More zones than an agent can have.
+    #[error("an agent has at most {limit} zones, {found} were asked for")]
+    TooManyZones {
+        /// How many were asked for.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A payload over the limit.
+    #[error("a payload of {len} bytes: at most {limit} are accepted")]
+    PayloadTooLarge {
+        /// Its size.
+        len: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A turn or a commit of the agent is going on.
+    #[error("the agent is busy with a turn")]
+    Busy,
+    /// No turn is going on.
+    #[error("no turn is going on")]
+    NoTurn,
+    /// The store has been closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// True when the disk is full: the operation was refused, and the store goes on.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Commit(CommitError::NoSpace) | Self::Chunk(ChunkError::NoSpace) => true,
+            Self::Zone(e) => e.code == crate::zone::ErrorCode::InsufficientSpace,
+            Self::Io { source, .. } => crate::device::is_no_space(source),
+            _ => false,
+        }
+    }
+}

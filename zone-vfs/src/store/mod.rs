@@ -1,0 +1,127 @@
+//! The store: every agent's disk over one log, one set of segments and one superblock.
+//!
+//! - [`Store`] opens a folder, knows the agents by name, creates, forks and removes them.
+//! - [`Disk`] is what one agent has: zones, turns, generations.
+//! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
+//! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again.
+
+mod agents;
+mod blob;
+mod catalogue;
+mod checkpoint;
+mod commit;
+mod disk;
+mod entry;
+mod error;
+mod gate;
+mod open;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use uuid::Uuid;
+
+use crate::log::Log;
+use crate::segment::Segments;
+
+pub use self::agents::NewAgent;
+pub use self::blob::MAX_PAYLOAD;
+pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
+pub use self::entry::{Cause, Payload, RECORD_VERSION, TurnStyle, ZoneSpec};
+pub use self::error::StoreError;
+pub use self::open::StoreOptions;
+pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
+
+/// Zones of one agent, at most.
+pub const MAX_ZONES: usize = 64;
+
+/// What the parts of an open store share.
+pub(crate) struct Shared {
+    log: Log,
+    segments: Arc<Segments>,
+    superblock: std::sync::Mutex<crate::superblock::Superblock>,
+    agents: std::sync::Mutex<agents::Agents>,
+    gate: gate::Gate,
+    incarnation: Uuid,
+    device: &'static str,
+    checkpoint_after: u64,
+    /// Wakes the thread that makes checkpoints.
+    due: std::sync::mpsc::SyncSender<()>,
+}
+
+/// An open store. One process at a time has it open.
+///
+/// Dropping it makes no checkpoint and loses nothing: the log has it all. [`Store::close`] leaves
+/// less to read for whoever opens it next.
+pub struct Store {
+    shared: Option<Arc<Shared>>,
+    checkpointer: Option<JoinHandle<()>>,
+    /// Held for as long as the store is open.
+    _lock: Option<std::fs::File>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    fn shared(&self) -> Result<&Arc<Shared>, StoreError> {
+        self.shared.as_ref().ok_or(StoreError::Closed)
+    }
+
+    /// How bytes reach the disk: `uring`, `blocking` or `simulated`.
+    pub fn device(&self) -> &'static str {
+        self.shared.as_ref().map_or("closed", |s| s.device)
+    }
+
+    /// This opening of the store; every opening draws another.
+    pub fn incarnation(&self) -> Result<Uuid, StoreError> {
+        Ok(self.shared()?.incarnation)
+    }
+
+    /// Writes everything that the log holds into segments, so that it need not be read again.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        self.shared()?.checkpoint()
+    }
+
+    /// Bytes in the log since the last checkpoint.
+    pub fn log_bytes(&self) -> Result<u64, StoreError> {
+        self.shared()?.log_bytes()
+    }
+
+    /// Closes the store, after a checkpoint if the log has grown.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        let shared = self.shared()?.clone();
+        let result = if shared.log_bytes()? > CHECKPOINT_AT_CLOSE { shared.checkpoint() } else { Ok(()) };
+        drop(shared);
+        self.shut();
+        result
+    }
+
+    fn shut(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        shared.gate.close();
+        shared.due.try_send(()).ok();
+        shared.closing();
+        drop(shared);
+        if let Some(thread) = self.checkpointer.take() {
+            if thread.join().is_err() {
+                tracing::error!("the checkpoint thread panicked");
+            }
+        }
+    }
+}
+
+/// A log of more bytes than this is checkpointed when the store is closed.
+const CHECKPOINT_AT_CLOSE: u64 = 4 << 20;
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}

@@ -1,0 +1,313 @@
+//! What an agent's records add up to.
+//!
+//! [`State::apply`] is the one place where an entry takes effect: for records that have just become
+//! durable, and for those that are read back when the store is opened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
+use crate::chunks::ChunkStore;
+use crate::contract::lifecycle::{OnFailure, OnRewind};
+use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
+use crate::zone::{Zone, ZoneRoot};
+
+/// Generations of ended turns that are kept, at most; those of pauses, forks and rewinds, and side
+/// generations, are kept until they are removed.
+pub const KEPT_TURN_GENERATIONS: usize = 256;
+
+/// A zone of a live agent.
+pub(super) struct ZoneState {
+    /// What the turn sees and writes.
+    pub working: Zone,
+    /// What was synced last: durable, and not yet committed where the contract says so.
+    pub synced: ZoneRoot,
+    /// What was committed last.
+    pub head: ZoneRoot,
+}
+
+/// One generation, with a root per zone.
+#[derive(Clone)]
+pub struct Generation {
+    /// Its number.
+    pub number: GenerationNumber,
+    /// Why it was made.
+    pub cause: Cause,
+    /// The embedder's part.
+    pub about: Payload,
+    /// The last turn before it.
+    pub turn: Turn,
+    /// When it was made.
+    pub at: Timestamp,
+    /// A root for each zone, in the order of the agent's zones.
+    pub roots: Vec<ZoneRoot>,
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generation").field("number", &self.number).field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
+
+/// A turn that is going on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTurn {
+    /// Its number.
+    pub turn: Turn,
+    /// Its style.
+    pub style: TurnStyle,
+    /// Its event.
+    pub event: Payload,
+    /// When it began.
+    pub began: Timestamp,
+}
+
+/// What became of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It ended.
+    Ended(Payload),
+    /// It failed, for this reason.
+    Failed(String),
+}
+
+/// A turn in the agent's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnRecord {
+    /// Its number.
+    pub turn: Turn,
+    /// Its event.
+    pub event: Payload,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// The state of an agent.
+pub(super) struct State {
+    pub id: AgentId,
+    pub name: String,
+    pub about: Payload,
+    pub created: Timestamp,
+    pub parent: Option<(AgentId, GenerationNumber)>,
+    pub epoch: Epoch,
+    pub sequence: Sequence,
+    pub specs: Vec<ZoneSpec>,
+    pub zones: Vec<ZoneState>,
+    pub turn: Option<OpenTurn>,
+    pub last_turn: Turn,
+    pub generations: BTreeMap<GenerationNumber, Generation>,
+    pub next_generation: GenerationNumber,
+    /// The generation that stands for the agent's head: the last that is not a side generation.
+    pub head: GenerationNumber,
+    pub history: Vec<TurnRecord>,
+    pub removed: bool,
+    pub chunks: Arc<dyn ChunkStore>,
+}
+
+impl State {
+    /// A new agent. Without a parent its zones are empty; otherwise they are what the contracts give
+    /// a fork of the parent's generation, whose zones have the same order.
+    pub fn new(
+        id: AgentId,
+        entry: &Entry,
+        parent_roots: Option<&[ZoneRoot]>,
+        chunks: Arc<dyn ChunkStore>,
+    ) -> Result<Self, StoreError> {
+        use crate::contract::lifecycle::OnFork;
+        let Entry::Created { name, about, zones: specs, parent, at } = entry else {
+            return Err(StoreError::Inconsistent { agent: id, reason: "its first entry does not create it".into() });
+        };
+        let mut zones = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.iter().enumerate() {
+            let inherited = parent_roots.and_then(|roots| roots.get(index));
+            let mut working = match (inherited, spec.kind.on_fork()) {
+                (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) => {
+                    let mut zone = Zone::from_root(root.clone(), chunks.clone());
+                    zone.set_quota(spec.quota);
+                    zone
+                }
+                _ => Zone::new(spec.kind, spec.quota, *at, chunks.clone()),
+            };
+            let root = working.snapshot()?;
+            zones.push(ZoneState { working, synced: root.clone(), head: root });
+        }
+        Ok(Self {
+            id,
+            name: name.clone(),
+            about: about.clone(),
+            created: *at,
+            parent: *parent,
+            epoch: Epoch(0),
+            sequence: Sequence(0),
+            specs: specs.clone(),
+            zones,
+            turn: None,
+            last_turn: Turn(0),
+            generations: BTreeMap::new(),
+            next_generation: GenerationNumber(0),
+            head: GenerationNumber(0),
+            history: Vec::new(),
+            removed: false,
+            chunks,
+        })
+    }
+
+    /// The zones as they stand now.
+    pub fn snapshot(&mut self) -> Result<Vec<ZoneRoot>, StoreError> {
+        self.zones.iter_mut().map(|z| z.working.snapshot().map_err(Into::into)).collect()
+    }
+
+    /// Lets a durable entry take effect. `roots` are the zones as they stood when its record was
+    /// made; zone changes themselves are applied before, by whoever calls.
+    pub fn apply(&mut self, entry: Entry, roots: &mut [ZoneRoot]) -> Result<(), StoreError> {
+        match entry {
+            Entry::Created { .. } => {}
+            Entry::Opened { incarnation: _ } => self.interrupt()?,
+            Entry::About(about) => self.about = about,
+            Entry::TurnBegan { turn, style, event, at } => {
+                self.interrupt()?;
+                self.last_turn = turn;
+                self.turn = Some(OpenTurn { turn, style, event, began: at });
+            }
+            Entry::Fact(_) | Entry::Changes(..) => {}
+            Entry::Synced => {
+                let process = self.turn.as_ref().is_none_or(|t| t.style == TurnStyle::Process);
+                for (zone, root) in self.zones.iter_mut().zip(roots.iter()) {
+                    zone.synced = root.clone();
+                    if process || zone.working.kind().is_append_only() {
+                        zone.head = root.clone();
+                    }
+                }
+            }
+            Entry::TurnEnded { turn, outcome, at } => {
+                self.commit(roots);
+                self.close(turn, at, Outcome::Ended(outcome));
+            }
+            Entry::Operated { at: _ } => self.commit(roots),
+            Entry::TurnFailed { turn, reason, at } => {
+                self.fail(&reason, at, roots)?;
+                self.close(turn, at, Outcome::Failed(reason));
+            }
+            Entry::Generation { number, cause, about, at } => {
+                if number != self.next_generation {
+                    return Err(self.inconsistent(format!("generation {number} after {}", self.next_generation)));
+                }
+                self.add_generation(cause, about, at, roots.to_vec());
+            }
+            Entry::Rewound { to } => {
+                let target = self
+                    .generations
+                    .get(&to)
+                    .ok_or_else(|| self.inconsistent(format!("a rewind to generation {to}, which is not there")))?
+                    .roots
+                    .clone();
+                for (index, zone) in self.zones.iter_mut().enumerate() {
+                    let moves = match zone.working.kind().on_rewind() {
+                        OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory => true,
+                        OnRewind::Stays | OnRewind::StaysAndRecords => false,
+                    };
+                    if let (true, Some(root)) = (moves, target.get(index)) {
+                        zone.working = Zone::from_root(root.clone(), self.chunks.clone());
+                        roots[index] = zone.working.snapshot()?;
+                    }
+                    zone.synced = roots[index].clone();
+                    zone.head = roots[index].clone();
+                }
+            }
+            Entry::Removed => self.removed = true,
+        }
+        Ok(())
+    }
+
+    fn inconsistent(&self, reason: String) -> StoreError {
+        StoreError::Inconsistent { agent: self.id, reason }
+    }
+
+    fn commit(&mut self, roots: &[ZoneRoot]) {
+        for (zone, root) in self.zones.iter_mut().zip(roots) {
+            zone.synced = root.clone();
+            zone.head = root.clone();
+        }
+    }
+
+    fn close(&mut self, turn: Turn, at: Timestamp, outcome: Outcome) {
+        if let Some(open) = self.turn.take() {
+            self.history.push(TurnRecord { turn, event: open.event, began: open.began, ended: at, outcome });
+        }
+    }
+
+    /// A turn that is still open is over: its writer is gone. What it had synced is kept beside.
+    pub fn interrupt(&mut self) -> Result<(), StoreError> {
+        let Some(open) = self.turn.clone() else { return Ok(()) };
+        let reason = "interrupted: its host stopped";
+        let mut roots: Vec<_> = self.zones.iter().map(|z| z.synced.clone()).collect();
+        self.fail(reason, open.began, &mut roots)?;
+        self.close(open.turn, open.began, Outcome::Failed(reason.into()));
+        Ok(())
+    }
+
+    /// Takes the zones back as the contracts say, and keeps `roots` as a side generation where
+    /// something goes back.
+    fn fail(&mut self, reason: &str, at: Timestamp, roots: &mut [ZoneRoot]) -> Result<(), StoreError> {
+        let process = self.turn.as_ref().is_some_and(|t| t.style == TurnStyle::Process);
+        if process {
+            self.commit(roots);
+        } else {
+            let left = roots.to_vec();
+            let mut goes_back = false;
+            for (zone, root) in self.zones.iter_mut().zip(roots.iter_mut()) {
+                match zone.working.kind().on_failure() {
+                    OnFailure::Stays => zone.head = root.clone(),
+                    OnFailure::GoesBack => goes_back |= !root.same_as(&zone.head),
+                    OnFailure::SyncedAppendsStay => {}
+                }
+                *root = zone.head.clone();
+                zone.synced = zone.head.clone();
+            }
+            if goes_back {
+                let cause = Cause::Side(reason.to_string());
+                self.add_generation(cause, Payload::Inline(Vec::new()), at, left);
+            }
+        }
+        for (zone, root) in self.zones.iter_mut().zip(roots.iter()) {
+            zone.working = Zone::from_root(root.clone(), self.chunks.clone());
+        }
+        Ok(())
+    }
+
+    fn add_generation(&mut self, cause: Cause, about: Payload, at: Timestamp, roots: Vec<ZoneRoot>) {
+        let number = self.next_generation;
+        self.next_generation = number.next();
+        if !matches!(cause, Cause::Side(_)) {
+            self.head = number;
+        }
+        self.generations.insert(number, Generation { number, cause, about, turn: self.last_turn, at, roots });
+        let turns: Vec<_> =
+            self.generations.values().filter(|g| g.cause == Cause::Turn).map(|g| g.number).collect();
+        if turns.len() > KEPT_TURN_GENERATIONS {
+            for number in &turns[..turns.len() - KEPT_TURN_GENERATIONS] {
+                if *number != self.head {
+                    self.generations.remove(number);
+                }
+            }
+        }
+    }
+
+    /// Throws away what is not durable: the zones stand where they were committed last, and a turn
+    /// of which something is durable is interrupted, as it will be when the log is read again.
+    pub fn abandon(&mut self) -> Result<(), StoreError> {
+        self.interrupt()?;
+        for zone in &mut self.zones {
+            zone.synced = zone.head.clone();
+            zone.working = Zone::from_root(zone.head.clone(), self.chunks.clone());
+        }
+        Ok(())
+    }
+}
