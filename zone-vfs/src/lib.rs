@@ -1,4 +1,7 @@
 //! A store of zones: copy-on-write filesystem trees with contracts, over one write-ahead log.
 
 pub mod chunks;
+pub mod contract;
 pub mod id;
+pub mod tree;
+pub mod zone;

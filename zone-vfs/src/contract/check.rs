@@ -1,0 +1,103 @@
+use std::fmt;
+
+use super::{Mount, Operation, Principal, ZoneKind};
+
+/// What an operation that is permitted means for the zone's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing beyond the operation itself.
+    Plain,
+    /// The old state is archived; the new one is a new version.
+    NewVersion,
+    /// The name goes; a tombstone and the history stay.
+    Tombstone,
+    /// The operation is recorded in the history.
+    Recorded,
+}
+
+/// Why an operation is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// The principal has no business in zones of this kind.
+    NoAccess(Principal),
+    /// The zone is mounted read-only.
+    ReadOnlyMount,
+    /// What is written to the zone stays as it is.
+    AppendOnly,
+    /// The zone keeps versions of each name, which links and set times would falsify.
+    Versioned,
+    /// Names and links stay in their zone.
+    OneZone,
+}
+
+/// An operation that the zone's contract does not permit. Displays the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub struct Refusal {
+    /// The rule that forbids it.
+    pub rule: Rule,
+    /// The kind of the zone.
+    pub kind: ZoneKind,
+    /// What was asked for.
+    pub operation: Operation,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (zone, operation) = (self.kind.phrase(), self.operation.name());
+        match self.rule {
+            Rule::NoAccess(principal) => {
+                write!(f, "{} has no access to {zone}: {operation} is not permitted", principal.phrase())
+            }
+            Rule::ReadOnlyMount => write!(f, "{zone} is mounted read-only: {operation} is not permitted"),
+            Rule::AppendOnly => write!(f, "{zone} is append-only: {operation} is not permitted"),
+            Rule::Versioned => write!(f, "{zone} keeps versions: {operation} is not permitted"),
+            Rule::OneZone => write!(f, "files stay in their zone: {operation} is not permitted"),
+        }
+    }
+}
+
+/// Decides whether the holder of `mount` may do `operation` in a zone of `kind`.
+///
+/// The only place where that is decided.
+#[inline]
+pub fn check(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effect, Refusal> {
+    let refuse = |rule| Err(Refusal { rule, kind, operation });
+    if !has_access(kind, mount.principal) {
+        return refuse(Rule::NoAccess(mount.principal));
+    }
+    if operation.only_looks() {
+        return Ok(Effect::Plain);
+    }
+    if operation == Operation::CrossZone {
+        return refuse(Rule::OneZone);
+    }
+    if !mount.writable {
+        return refuse(Rule::ReadOnlyMount);
+    }
+    match kind {
+        ZoneKind::Workspace | ZoneKind::Shared => Ok(Effect::Plain),
+        ZoneKind::Episodic | ZoneKind::Logs => match operation {
+            Operation::Create
+            | Operation::CreateDirectory
+            | Operation::OpenForWriting
+            | Operation::Append => Ok(Effect::Plain),
+            _ => refuse(Rule::AppendOnly),
+        },
+        ZoneKind::Semantic | ZoneKind::Procedural => match operation {
+            Operation::Overwrite | Operation::Truncate => Ok(Effect::NewVersion),
+            Operation::Unlink | Operation::RemoveDirectory => Ok(Effect::Tombstone),
+            Operation::Rename => Ok(Effect::Recorded),
+            Operation::HardLink | Operation::Symlink | Operation::SetTimes => refuse(Rule::Versioned),
+            _ => Ok(Effect::Plain),
+        },
+    }
+}
+
+/// Agent and host see every zone, a tool only what is worked on together, the manager none.
+fn has_access(kind: ZoneKind, principal: Principal) -> bool {
+    match principal {
+        Principal::Agent | Principal::Host => true,
+        Principal::Tool => matches!(kind, ZoneKind::Workspace | ZoneKind::Shared),
+        Principal::Manager => false,
+    }
+}

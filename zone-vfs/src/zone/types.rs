@@ -1,0 +1,212 @@
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Mount, Principal};
+use crate::id::{Hash, Inode, Timestamp};
+use crate::tree::{Extent, FileKind, InodeRecord, Key, Name, StoredValue, bytes};
+
+/// The longest path. Bytes.
+pub const MAX_PATH: usize = 4096;
+/// How many symbolic links one path may lead through.
+pub const MAX_LINKS_FOLLOWED: usize = 40;
+/// The largest size of a file. Bytes.
+pub const MAX_FILE_SIZE: u64 = 1 << 40;
+/// How many names a file can have.
+pub const MAX_NAMES: u32 = 65_000;
+/// How many directories can lie inside one another.
+pub const MAX_DIRECTORY_DEPTH: usize = 1024;
+
+/// Who asks, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Who asks, and how the zone is mounted for it.
+    pub mount: Mount,
+    /// The time that changes are stamped with.
+    pub now: Timestamp,
+}
+
+impl Access {
+    /// Access through a writable mount.
+    pub fn new(principal: Principal, now: Timestamp) -> Self {
+        Self { mount: Mount::writable(principal), now }
+    }
+}
+
+/// How to open a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Create a file that does not exist.
+    pub create: bool,
+    /// With `create`: fail when it exists.
+    pub exclusive: bool,
+    /// Cut an existing file to no bytes.
+    pub truncate: bool,
+    /// Fail unless it is a directory.
+    pub directory: bool,
+    /// Open for reading.
+    pub read: bool,
+    /// Open for writing.
+    pub write: bool,
+    /// Follow a symbolic link at the end of the path.
+    pub follow: bool,
+}
+
+/// What a zone may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The sum of the sizes of files and link targets, holes counted. Bytes.
+    pub bytes: u64,
+    /// Inodes, and names beyond the first of each.
+    pub inodes: u64,
+}
+
+impl Default for Quota {
+    /// 1 GiB and a million inodes.
+    fn default() -> Self {
+        Self { bytes: 1 << 30, inodes: 1 << 20 }
+    }
+}
+
+/// What a zone uses, counted as its [`Quota`] is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes, and names beyond the first of each.
+    pub inodes: u64,
+}
+
+/// The attributes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Which one.
+    pub inode: Inode,
+    /// What it is.
+    pub kind: FileKind,
+    /// How many names it has; 1 for a directory, 0 when it is removed and still open.
+    pub links: u32,
+    /// Bytes; 0 for a directory.
+    pub size: u64,
+    /// When it was last read, as far as that was set explicitly.
+    pub accessed: Timestamp,
+    /// When its content last changed.
+    pub modified: Timestamp,
+    /// When anything about it last changed.
+    pub changed: Timestamp,
+}
+
+impl Stat {
+    pub(super) fn of(inode: Inode, record: &InodeRecord) -> Self {
+        Self {
+            inode,
+            kind: record.kind(),
+            links: record.links,
+            size: record.size,
+            accessed: record.accessed,
+            modified: record.modified,
+            changed: record.changed,
+        }
+    }
+}
+
+/// One entry of a directory. `.` and `..` are not listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name; also the cursor that continues after it.
+    pub name: Name,
+    /// The inode it stands for.
+    pub inode: Inode,
+    /// What that is.
+    pub kind: FileKind,
+}
+
+/// Content that is shared with the zone, not copied out of it.
+#[derive(Clone, Debug)]
+pub struct Bytes {
+    pub(super) source: Source,
+    pub(super) range: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Extent(Arc<Extent>),
+    Frame(Arc<[u8]>),
+    Inline(Arc<Vec<u8>>),
+    Zeros(&'static [u8]),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let all = match &self.source {
+            Source::Extent(extent) => extent.bytes(),
+            Source::Frame(frame) => frame,
+            Source::Inline(data) => data,
+            Source::Zeros(zeros) => zeros,
+        };
+        &all[self.range.clone()]
+    }
+}
+
+/// What a drain writes inline; more goes to the chunk store and travels as an address.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainLimits {
+    /// Changed bytes of one chunk.
+    pub chunk: usize,
+    /// Changed bytes of all chunks together.
+    pub total: usize,
+}
+
+impl Default for DrainLimits {
+    /// 16 KiB of a chunk, 256 KiB altogether.
+    fn default() -> Self {
+        Self { chunk: 16 << 10, total: 256 << 10 }
+    }
+}
+
+/// One step from a zone's state at one drain to its state at the next. Order matters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// The key has this value.
+    Put(Key, StoredValue),
+    /// The key is gone.
+    Remove(Key),
+    /// A chunk is cut to `len` bytes where it is longer.
+    Cut {
+        /// The file.
+        inode: Inode,
+        /// The chunk's index.
+        chunk: u64,
+        /// Its new length. Bytes.
+        len: u32,
+    },
+    /// Bytes of one chunk, which is made, and filled up with zeros, as needed.
+    Patch {
+        /// The file.
+        inode: Inode,
+        /// Where in the file.
+        offset: u64,
+        /// What is written there; does not reach into the next chunk.
+        #[serde(with = "bytes::vec")]
+        bytes: Vec<u8>,
+    },
+    /// The zone's counters.
+    Counters {
+        /// The inode number to be given next.
+        next_inode: Inode,
+        /// What the zone uses.
+        usage: Usage,
+    },
+}
+
+/// What a drain gives.
+#[derive(Clone, Debug, Default)]
+pub struct Drained {
+    /// The changes since the last drain, none longer than about 70 KiB.
+    pub changes: Vec<Change>,
+    /// The chunks that the changes name, which must be durable before the record that holds them.
+    pub needs: Vec<Hash>,
+}
