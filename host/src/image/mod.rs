@@ -21,6 +21,7 @@ mod store;
 
 pub use self::dirty::DirtyTracking;
 pub use self::reference::{FlatName, ImageReference, PagesName};
+pub(crate) use self::slot::Creator;
 pub use self::slot::{SlotMemory, Slots};
 pub use self::store::{Image, ImageStore};
 

@@ -1,0 +1,97 @@
+use zone_vfs::id::GenerationNumber;
+use zone_vfs::store::StoreError;
+use zone_vfs::zone::ZoneError;
+
+use super::InvalidName;
+use crate::component::ComponentError;
+use crate::image::ImageError;
+use crate::journal::JournalError;
+
+/// What can go wrong with an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// No agent has this name.
+    #[error("no agent named `{0}`")]
+    NoAgent(String),
+    /// The name cannot be an agent's.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The component is refused, or could not be compiled.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
+    /// Reading or making an image failed.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A zone refused or failed.
+    #[error("zone: {0}")]
+    Zone(#[from] ZoneError),
+    /// What the store holds about the agent cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The component could not be linked or instantiated.
+    #[error("the component cannot be started: {0}")]
+    Instantiate(String),
+    /// The guest trapped: the turn failed, and the agent stands where it stood before.
+    #[error("the turn failed: {reason}")]
+    Trap {
+        /// What happened, with the guest's own backtrace where there is one.
+        reason: String,
+    },
+    /// The turn ran longer than it may: it failed, and the agent stands where it stood before.
+    #[error("the turn failed: it ran longer than {0:?}")]
+    Timeout(std::time::Duration),
+    /// The turn was cancelled: the agent stands where it stood before.
+    #[error("the turn was cancelled")]
+    Cancelled,
+    /// What was asked needs another world.
+    #[error("agent `{agent}` is of the world {found}: {wanted}")]
+    World {
+        /// The agent's name.
+        agent: String,
+        /// The world it has.
+        found: &'static str,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// A generation that has no memory to go back to.
+    #[error("generation {generation} keeps files only, no memory: it can be read, not resumed")]
+    NoMemory {
+        /// Which.
+        generation: GenerationNumber,
+    },
+    /// A payload over the limit.
+    #[error("the payload has {len} bytes, an event at most {limit}")]
+    PayloadTooLarge {
+        /// Its bytes.
+        len: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Something of the host's own failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A task of the host's own did not end.
+    #[error("a task of the host's failed: {0}")]
+    Task(String),
+}
+
+impl AgentError {
+    /// True when the disk is full.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Store(e) => e.is_no_space(),
+            Self::Image(e) => e.is_no_space(),
+            Self::Zone(e) => e.code == zone_vfs::zone::ErrorCode::InsufficientSpace,
+            _ => false,
+        }
+    }
+}

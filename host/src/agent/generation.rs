@@ -1,0 +1,171 @@
+//! Resume, pause, fork and rewind.
+
+use std::time::{Duration, Instant};
+
+use zone_vfs::contract::ZoneKind;
+use zone_vfs::id::GenerationNumber;
+use zone_vfs::store::{Cause, Done, NewAgent, NewGeneration, Store, StoreError};
+
+use super::{Agent, AgentError, AgentName, Resumed, Running};
+use crate::image::FlatName;
+use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
+
+/// Agents that one fork makes, at most.
+pub const MAX_FORKS: usize = 100_000;
+
+/// Awaits what a store calls back.
+pub(super) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    start(Box::new(move |result| {
+        // the receiver is gone only when the caller was dropped, which then does not ask any more
+        let _ = send.send(result);
+    }));
+    receive.await.map_err(|_| StoreError::Closed)?
+}
+
+impl Agent {
+    /// Brings the agent into memory if it is not there.
+    pub(super) async fn ensure_running(&self, running: &mut Option<Running>) -> Result<Resumed, AgentError> {
+        let info = self.disk.info()?;
+        if let Some(now) = running {
+            let memory = now.image.reference().bytes();
+            return Ok(Resumed { generation: info.head, took: Duration::ZERO, was_live: true, warm: true, memory });
+        }
+        let about: AgentAbout = journal::decode(&info.about)?;
+        if about.world == World::Command {
+            return Err(AgentError::World {
+                agent: info.name,
+                found: World::Command.name(),
+                wanted: "it has no memory between runs; start it with `dormouse run`",
+            });
+        }
+        let head = self.disk.generation(info.head)?;
+        let generation = self.generation_about(&head)?;
+        let template = self.template_of(&generation.component)?;
+        let reference = generation.image.as_ref().ok_or(AgentError::NoMemory { generation: head.number })?;
+        let flat = FlatName::Generation(self.disk.id().0, head.number.0);
+        let image = self.host.images.image(reference, Some(&flat))?;
+        generation.handles.check().map_err(journal::JournalError::Damaged)?;
+        let (mut live, warm) = template.slot().await?;
+        let started = Instant::now();
+        let starts = generation.starts + 1;
+        let mut state = self.state(&about, &generation, starts);
+        state.lifecycle.id = info.id.to_string();
+        state.lifecycle.name = info.name;
+        state.attach(self.disk.clone())?;
+        live.restore(&image, state).await?;
+        let took = started.elapsed();
+        let memory = image.reference().bytes();
+        *running = Some(Running { live, image, starts });
+        Ok(Resumed { generation: head.number, took, was_live: false, warm, memory })
+    }
+
+    fn state(&self, about: &AgentAbout, generation: &GenerationAbout, starts: u64) -> GuestState {
+        GuestState {
+            table: generation.handles.clone(),
+            args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
+            env: about.env.clone(),
+            outside: Box::new(LiveOutside::new(generation.monotonic, false)),
+            lifecycle: Lifecycle {
+                generation: starts,
+                parent: about.parent.clone(),
+                start: generation.next_start,
+                ..Lifecycle::default()
+            },
+            limits: self.host.options.memory,
+            ..GuestState::default()
+        }
+    }
+
+    /// Writes a generation and drops the instance. Waits for a turn that is going on.
+    pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
+        let mut running = self.running.lock().await;
+        let head = self.disk.generation(self.disk.info()?.head)?;
+        let about = self.disk.payload(&head.about)?.to_vec();
+        // every turn ends with an image: what stands in memory now is what the head's image holds
+        let number =
+            await_done(|done| self.disk.mark(NewGeneration { cause: Cause::Paused, about }, done)).await?;
+        if running.take().is_some() {
+            self.disk.release()?;
+        }
+        Ok(number)
+    }
+
+    /// Drops the instance; the agent stands at its head, on disk.
+    pub async fn park_to_disk(&self) -> Result<(), AgentError> {
+        if self.running.lock().await.take().is_some() {
+            self.disk.release()?;
+        }
+        Ok(())
+    }
+
+    /// Takes memory, handles, semantic and procedural memory and the workspace back to generation
+    /// `to`; episodic memory and logs stay as they are now.
+    pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {
+        let mut running = self.running.lock().await;
+        let target = self.disk.generation(to)?;
+        let mut about = self.generation_about(&target)?;
+        let head = self.generation_about(&self.disk.generation(self.disk.info()?.head)?)?;
+        about.monotonic = about.monotonic.max(head.monotonic);
+        about.starts = about.starts.max(head.starts);
+        about.next_start = Start::Rewound;
+        if let Some(reference) = &about.image {
+            let flat = FlatName::Generation(self.disk.id().0, to.0);
+            about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
+        }
+        *running = None;
+        self.disk.release()?;
+        let about = journal::encode(&about)?;
+        Ok(await_done(|done| self.disk.rewind(to, &about, done)).await?)
+    }
+
+    /// Makes new agents that begin where this one stood in generation `at`, or stands now.
+    pub async fn fork(&self, names: &[AgentName], at: Option<GenerationNumber>) -> Result<Vec<Agent>, AgentError> {
+        let running = self.running.lock().await;
+        let info = self.disk.info()?;
+        let at = at.unwrap_or(info.head);
+        let generation = self.disk.generation(at)?;
+        let mut about = self.generation_about(&generation)?;
+        about.next_start = Start::Forked;
+        if let Some(reference) = &about.image {
+            let flat = FlatName::Generation(self.disk.id().0, at.0);
+            about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
+        }
+        about.handles = self.inherited(about.handles);
+        let mut agent: AgentAbout = journal::decode(&info.about)?;
+        agent.parent = Some(info.name);
+        let new = NewAgent { name: String::new(), about: journal::encode(&agent)?, generation: journal::encode(&about)? };
+        let mut children = Vec::with_capacity(names.len());
+        for name in names {
+            children.push((Store::new_id()?, NewAgent { name: name.as_str().into(), ..new.clone() }));
+        }
+        let (host, disk) = (self.host.clone(), self.disk.clone());
+        let task = tokio::task::spawn_blocking(move || host.store()?.fork(&disk, at, &children));
+        let disks = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        drop(running);
+        Ok(disks.into_iter().map(|disk| self.host.adopt(disk)).collect())
+    }
+
+    /// The handles that a fork gets: what is open in a zone that begins anew is closed.
+    fn inherited(&self, mut handles: HandleTable) -> HandleTable {
+        use zone_vfs::contract::lifecycle::OnFork;
+        let anew: Vec<u16> = (0u16..)
+            .zip(self.disk.zones())
+            .filter(|(_, z): &(u16, _)| ZoneKind::on_fork(z.kind) == OnFork::NewLog)
+            .map(|(index, _)| index)
+            .collect();
+        handles.close_files_in(&anew);
+        handles
+    }
+
+    /// Throws away what is not durable, once no commit is under way.
+    pub(super) async fn abandon(&self) -> Result<(), AgentError> {
+        loop {
+            match self.disk.abandon() {
+                Err(StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+                result => return Ok(result?),
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Agents: turns, pause, resume, fork and rewind.
+//!
+//! - [`Agent`] is one agent of an open [`crate::Host`].
+//! - `instance` is a live wasmtime instance and how one is made and brought to where an image stood.
+//! - `template` is what all agents of one component share: code, genesis image, warm slots.
+
+mod bindings;
+mod error;
+mod generation;
+mod instance;
+mod name;
+mod run;
+mod template;
+mod turn;
+mod zones;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zone_vfs::id::{AgentId, GenerationNumber};
+use zone_vfs::store::{Disk, DiskInfo, Generation};
+
+use crate::host::HostShared;
+use crate::image::Image;
+use crate::journal::{self, AgentAbout, GenerationAbout};
+
+pub use self::error::AgentError;
+pub use self::name::{AgentName, InvalidName};
+pub use self::run::{RunOptions, RunOutcome};
+pub use self::turn::{Event, TurnReport};
+pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
+
+pub(crate) use self::bindings::link_lifecycle;
+pub(crate) use self::instance::Live;
+pub(crate) use self::template::Template;
+
+/// A live instance, standing where `image` says.
+pub(crate) struct Running {
+    pub live: Live,
+    pub image: Image,
+    pub starts: u64,
+}
+
+/// One agent. Cheap to clone; turns are taken one after the other.
+#[derive(Clone)]
+pub struct Agent {
+    pub(crate) host: Arc<HostShared>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) running: Arc<tokio::sync::Mutex<Option<Running>>>,
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("id", &self.disk.id()).finish_non_exhaustive()
+    }
+}
+
+/// How an agent was brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// The generation that it stands at.
+    pub generation: GenerationNumber,
+    /// Mapping the image, loading globals and handles.
+    pub took: Duration,
+    /// It was in memory already.
+    pub was_live: bool,
+    /// An instance stood ready for it.
+    pub warm: bool,
+    /// Bytes of linear memory.
+    pub memory: u64,
+}
+
+impl Agent {
+    pub(crate) fn new(host: Arc<HostShared>, disk: Arc<Disk>) -> Self {
+        Self { host, disk, running: Arc::default() }
+    }
+
+    /// The agent's id.
+    pub fn id(&self) -> AgentId {
+        self.disk.id()
+    }
+
+    /// The agent's disk: zones, generations and history, for an operator.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// What the store knows of the agent.
+    pub fn info(&self) -> Result<DiskInfo, AgentError> {
+        Ok(self.disk.info()?)
+    }
+
+    /// What the host keeps about the agent.
+    pub fn about(&self) -> Result<AgentAbout, AgentError> {
+        Ok(journal::decode(&self.disk.info()?.about)?)
+    }
+
+    /// The generations that are kept, oldest first.
+    pub fn generations(&self) -> Vec<Generation> {
+        self.disk.generations()
+    }
+
+    pub(crate) fn generation_about(&self, generation: &Generation) -> Result<GenerationAbout, AgentError> {
+        let bytes = self.disk.payload(&generation.about)?;
+        if bytes.is_empty() {
+            return Err(AgentError::NoMemory { generation: generation.number });
+        }
+        Ok(journal::decode(&bytes)?)
+    }
+
+    /// Whether an instance is in memory.
+    pub async fn is_live(&self) -> bool {
+        self.running.lock().await.is_some()
+    }
+
+    /// Brings the agent back into memory, where its last turn left it.
+    pub async fn resume(&self) -> Result<Resumed, AgentError> {
+        let mut running = self.running.lock().await;
+        self.ensure_running(&mut running).await
+    }
+
+    pub(crate) fn template_of(&self, component: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
+        self.host.template(component)
+    }
+}

@@ -1,0 +1,201 @@
+//! A run of a command: one turn from genesis to exit.
+
+use std::future::Future;
+use std::time::Duration;
+
+use wasmtime::component::TypedFunc;
+use zone_vfs::id::{GenerationNumber, Turn};
+use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
+
+use super::generation::await_done;
+use super::turn::trap_reason;
+use super::{Agent, AgentError, Live};
+use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
+use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Start, Stdio};
+
+/// How a command is run.
+#[derive(Debug, Default)]
+pub struct RunOptions {
+    /// Arguments after the program's name.
+    pub args: Vec<String>,
+    /// Environment, added to the agent's own.
+    pub env: Vec<(String, String)>,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// The run is ended when it takes longer.
+    pub timeout: Option<Duration>,
+}
+
+/// What became of a run. What it wrote is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOutcome {
+    /// The turn.
+    pub turn: Turn,
+    /// Its exit status, or why it ended without one.
+    pub status: Result<u8, String>,
+    /// The generation that was made, if the run ended.
+    pub generation: Option<GenerationNumber>,
+}
+
+enum Ended {
+    Exit(u8),
+    Trapped(String),
+    Stopped(AgentError),
+}
+
+impl Agent {
+    /// Runs the command to its end. It is a process as on any system: what it wrote stays, whatever
+    /// its exit status, also when it traps or `cancel` comes first.
+    pub async fn run(&self, options: RunOptions, cancel: impl Future<Output = ()>) -> Result<RunOutcome, AgentError> {
+        self.expect(World::Command, "its turns are taken by `dormouse send`, not `run`").await?;
+        let running = self.running.lock().await;
+        let info = self.disk.info()?;
+        let about: AgentAbout = journal::decode(&info.about)?;
+        let template = self.template_of(&about.component)?;
+        let genesis = template.genesis(&self.host.images).await?;
+        let event = EventRecord::Run(options.args.clone());
+        let starts = self.generation_about(&self.disk.generation(info.head)?)?.starts + 1;
+        let mut env = about.env.clone();
+        for (key, value) in options.env {
+            env.retain(|(k, _)| *k != key);
+            env.push((key, value));
+        }
+        let mut state = GuestState {
+            args: std::iter::once(about.component_name.clone()).chain(options.args).collect(),
+            env,
+            stdio: options.stdio,
+            outside: Box::new(LiveOutside::new(0, true)),
+            lifecycle: Lifecycle {
+                id: info.id.to_string(),
+                name: info.name.clone(),
+                generation: starts,
+                parent: about.parent.clone(),
+                start: Start::Created,
+            },
+            limits: self.host.options.memory,
+            ..GuestState::default()
+        };
+        let turn = self.disk.begin(TurnStyle::Process, &journal::encode(&event)?)?;
+        let made = async {
+            if genesis.touched.any() {
+                state.attach(self.disk.clone())?;
+                template.boot(state).await
+            } else {
+                state.table = genesis.handles.clone();
+                state.attach(self.disk.clone())?;
+                let (mut live, _) = template.slot().await?;
+                live.restore(&genesis.image, state).await?;
+                Ok(live)
+            }
+        };
+        let live = match made.await {
+            Ok(live) => live,
+            Err(e) => {
+                self.abandon().await?;
+                return Err(e);
+            }
+        };
+        let ended = {
+            let call = call_run(live);
+            let limit = options.timeout;
+            let timeout = async {
+                match limit {
+                    Some(limit) => tokio::time::sleep(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = call => ended,
+                () = cancel => Ended::Stopped(AgentError::Cancelled),
+                () = timeout => Ended::Stopped(AgentError::Timeout(limit.unwrap_or_default())),
+            }
+        };
+        let result = self.finish_run(turn, ended, about.component, starts).await;
+        if let Err(e) = &result {
+            if !matches!(e, AgentError::Cancelled | AgentError::Timeout(_)) {
+                self.abandon().await?;
+            }
+        }
+        self.disk.release()?;
+        drop(running);
+        result
+    }
+
+    async fn finish_run(
+        &self,
+        turn: Turn,
+        ended: Ended,
+        component: [u8; 32],
+        starts: u64,
+    ) -> Result<RunOutcome, AgentError> {
+        match ended {
+            Ended::Exit(status) => {
+                let about = GenerationAbout {
+                    component,
+                    image: None,
+                    handles: HandleTable::default(),
+                    monotonic: 0,
+                    starts,
+                    next_start: Start::Resumed,
+                };
+                let outcome = journal::encode(&OutcomeRecord::Exit(status))?;
+                let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
+                let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
+                Ok(RunOutcome { turn, status: Ok(status), generation: Some(number) })
+            }
+            Ended::Trapped(reason) => {
+                self.settled_fail(&reason).await?;
+                Ok(RunOutcome { turn, status: Err(reason), generation: None })
+            }
+            Ended::Stopped(reason) => {
+                self.settled_fail(&reason.to_string()).await?;
+                Err(reason)
+            }
+        }
+    }
+
+    /// Fails a turn once no commit of it is under way.
+    pub(super) async fn settled_fail(&self, reason: &str) -> Result<(), AgentError> {
+        loop {
+            match await_done(|done| self.disk.fail(reason, done)).await {
+                Err(zone_vfs::store::StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+                result => return result.map(|_| ()).map_err(Into::into),
+            }
+        }
+    }
+}
+
+async fn call_run(mut live: Live) -> Ended {
+    let run = match run_export(&mut live) {
+        Ok(run) => run,
+        Err(e) => return Ended::Stopped(e),
+    };
+    live.store.set_epoch_deadline(1);
+    match run.call_async(&mut live.store, ()).await {
+        Ok((Ok(()),)) => Ended::Exit(0),
+        Ok((Err(()),)) => Ended::Exit(1),
+        Err(e) => match e.downcast_ref::<Exit>() {
+            Some(exit) => Ended::Exit(exit.0),
+            None => Ended::Trapped(trap_reason(&e)),
+        },
+    }
+}
+
+type Run = TypedFunc<(), (Result<(), ()>,)>;
+
+fn run_export(live: &mut Live) -> Result<Run, AgentError> {
+    let instance = live.instance;
+    let missing = |e: String| AgentError::Instantiate(format!("its `wasi:cli/run` cannot be called: {e}"));
+    for minor in (0..=MAX_RUN_MINOR).rev() {
+        let name = format!("wasi:cli/run@0.2.{minor}");
+        if let Some(interface) = instance.get_export_index(&mut live.store, None, &name) {
+            let function = instance.get_export_index(&mut live.store, Some(&interface), "run");
+            let function = function.ok_or_else(|| missing("it exports no function `run`".into()))?;
+            return instance.get_typed_func(&mut live.store, function).map_err(|e| missing(format!("{e:#}")));
+        }
+    }
+    Err(missing("no version of it is exported".into()))
+}
+
+/// The newest 0.2.x of `wasi:cli/run` that is looked for.
+const MAX_RUN_MINOR: u32 = 99;

@@ -1,0 +1,171 @@
+//! What all agents of one component share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use wasmtime::component::InstancePre;
+
+use super::{AgentError, Live};
+use crate::component::{CodeKey, Scan, SlotEngine};
+use crate::host::Engines;
+use crate::image::{FlatName, Image, ImageStore};
+use crate::journal::{self, World};
+use crate::wasi::{GuestState, HandleTable, Touched};
+
+/// The component's code, its genesis image and its warm slots.
+pub(crate) struct Template {
+    pub key: CodeKey,
+    pub world: World,
+    pub accessors: Vec<String>,
+    pub boot: Boot,
+    restore: InstancePre<GuestState>,
+    engine: SlotEngine,
+    genesis: tokio::sync::OnceCell<Genesis>,
+    warm: Mutex<Vec<Live>>,
+}
+
+/// Where the boot variant comes from when it is needed.
+pub(crate) struct Boot {
+    pub code: crate::component::Code,
+    pub engine: SlotEngine,
+    pub linker: Arc<wasmtime::component::Linker<GuestState>>,
+}
+
+/// The image that is taken after instantiation, and what belongs to it.
+#[derive(Clone)]
+pub(crate) struct Genesis {
+    pub image: Image,
+    pub handles: HandleTable,
+    pub touched: Touched,
+}
+
+/// What is kept beside a genesis image.
+#[derive(Serialize, Deserialize)]
+struct GenesisAbout {
+    handles: HandleTable,
+    touched: Touched,
+}
+
+impl Template {
+    pub fn new(key: CodeKey, scan: &Scan, code: crate::component::Code, engines: &Engines) -> Result<Self, AgentError> {
+        let world = world_of(scan)?;
+        let restore = engines
+            .restore_linker
+            .instantiate_pre(&code.restore)
+            .map_err(|e| AgentError::Instantiate(format!("{e:#}")))?;
+        Ok(Self {
+            key,
+            world,
+            accessors: code.accessors.clone(),
+            restore,
+            engine: engines.restore.clone(),
+            genesis: tokio::sync::OnceCell::new(),
+            warm: Mutex::default(),
+            boot: Boot { code, engine: engines.boot.clone(), linker: engines.boot_linker.clone() },
+        })
+    }
+
+    /// The genesis image that agents of the component share: read, or made by running the boot
+    /// variant without environment, arguments or zones.
+    pub async fn genesis(&self, images: &ImageStore) -> Result<&Genesis, AgentError> {
+        self.genesis
+            .get_or_try_init(|| async {
+                let name = FlatName::Genesis(self.key);
+                if let Some(genesis) = read_genesis(images, &name)? {
+                    return Ok(genesis);
+                }
+                let (genesis, _) = self.make_genesis(images, &name, GuestState::default()).await?;
+                write_about(images, &name, &genesis)?;
+                Ok(genesis)
+            })
+            .await
+    }
+
+    /// Runs the boot variant's instantiation over `state` and takes its image.
+    pub async fn make_genesis(
+        &self,
+        images: &ImageStore,
+        name: &FlatName,
+        state: GuestState,
+    ) -> Result<(Genesis, Live), AgentError> {
+        let mut live = self.boot(state).await?;
+        let touched = live.store.data().touched;
+        live.save().await?;
+        // SAFETY: the instance is owned here, and no call of it is under way.
+        let image = unsafe { images.capture_flat(&live.memories, name)? };
+        let handles = live.store.data().table.detached();
+        Ok((Genesis { image, handles, touched }, live))
+    }
+
+    /// An instance of the boot variant.
+    pub async fn boot(&self, state: GuestState) -> Result<Live, AgentError> {
+        let component = self.boot.code.boot(&self.boot.engine.engine)?;
+        let pre = self
+            .boot
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|e| AgentError::Instantiate(format!("{e:#}")))?;
+        Live::new(&pre, &self.boot.engine, &self.accessors, state).await
+    }
+
+    /// Makes warm slots until `count` stand ready.
+    pub async fn prepare(&self, count: usize) -> Result<(), AgentError> {
+        while self.slots().len() < count {
+            let live = self.cold().await?;
+            self.slots().push(live);
+        }
+        Ok(())
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<Live>> {
+        self.warm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A fresh instance of the restore variant.
+    pub async fn cold(&self) -> Result<Live, AgentError> {
+        Live::new(&self.restore, &self.engine, &self.accessors, GuestState::default()).await
+    }
+
+    /// A fresh instance that stood ready, or one that is made now; says which.
+    pub async fn slot(&self) -> Result<(Live, bool), AgentError> {
+        let ready = self.slots().pop();
+        match ready {
+            Some(live) => Ok((live, true)),
+            None => Ok((self.cold().await?, false)),
+        }
+    }
+}
+
+fn about_path(images: &ImageStore, name: &FlatName) -> std::path::PathBuf {
+    images.beside(name)
+}
+
+fn read_genesis(images: &ImageStore, name: &FlatName) -> Result<Option<Genesis>, AgentError> {
+    let path = about_path(images, name);
+    let about = match std::fs::read(&path) {
+        Ok(bytes) => journal::decode::<GenesisAbout>(&bytes),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(AgentError::Io { what: format!("reading {}", path.display()), source }),
+    };
+    match (about, images.has_flat(name)) {
+        (Ok(about), true) if about.handles.check().is_ok() => {
+            Ok(Some(Genesis { image: images.flat_image(name)?, handles: about.handles, touched: about.touched }))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn write_about(images: &ImageStore, name: &FlatName, genesis: &Genesis) -> Result<(), AgentError> {
+    let about = GenesisAbout { handles: genesis.handles.clone(), touched: genesis.touched };
+    images.write_beside(name, &journal::encode(&about)?)?;
+    Ok(())
+}
+
+/// The world that a component's exports make it part of.
+pub(crate) fn world_of(scan: &Scan) -> Result<World, AgentError> {
+    scan.world().ok_or_else(|| {
+        AgentError::Instantiate(
+            "it exports neither `wasi:cli/run` (a command) nor `handle` of dormouse:agent/agent (an agent)".into(),
+        )
+    })
+}

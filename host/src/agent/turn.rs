@@ -1,0 +1,204 @@
+//! A turn of an agent: one call of `handle`.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use zone_vfs::id::{GenerationNumber, Turn};
+use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
+
+use super::bindings::{AgentWorld, WitEvent};
+use super::generation::await_done;
+use super::{Agent, AgentError, Running};
+use crate::image::FlatName;
+use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
+use crate::wasi::Start;
+
+/// Bytes of an event's payload, at most: it must fit the guest's memory twice.
+pub const MAX_PAYLOAD: usize = 32 << 20;
+
+/// Something that happened, for an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Names the event.
+    pub id: String,
+    /// What sort of event it is; `message` for what `dormouse send` brings.
+    pub kind: String,
+    /// Its content.
+    pub payload: Vec<u8>,
+}
+
+impl Event {
+    /// A message with a fresh id.
+    pub fn message(payload: impl Into<Vec<u8>>) -> Result<Self, AgentError> {
+        let id = zone_vfs::store::Store::new_id()?;
+        Ok(Self { id: id.to_string(), kind: "message".into(), payload: payload.into() })
+    }
+}
+
+/// A turn that ended, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnReport {
+    /// Its number.
+    pub turn: Turn,
+    /// The generation that was made at its end.
+    pub generation: GenerationNumber,
+    /// The reply, or the error that the agent answered with.
+    pub reply: Result<Vec<u8>, String>,
+    /// From the event to the durable reply.
+    pub took: Duration,
+}
+
+impl Agent {
+    /// Takes one turn, and gives the reply when it is durable. Turns queue.
+    pub async fn send(&self, event: Event) -> Result<TurnReport, AgentError> {
+        self.send_until(event, std::future::pending()).await
+    }
+
+    /// As [`Agent::send`]; the turn is cancelled, and the agent stands where it stood, when `cancel`
+    /// comes first.
+    pub async fn send_until(&self, event: Event, cancel: impl Future<Output = ()>) -> Result<TurnReport, AgentError> {
+        let started = Instant::now();
+        if event.payload.len() > MAX_PAYLOAD {
+            return Err(AgentError::PayloadTooLarge { len: event.payload.len(), limit: MAX_PAYLOAD });
+        }
+        self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`").await?;
+        let mut running = self.running.lock().await;
+        self.ensure_running(&mut running).await?;
+        let Some(now) = running.as_mut() else {
+            return Err(AgentError::Task("the agent is not running after a resume".into()));
+        };
+        let record = EventRecord::Event { id: event.id.clone(), kind: event.kind.clone(), payload: event.payload.clone() };
+        let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
+        let limit = self.host.options.turn_time;
+        let called = {
+            let call = call_handle(now, event);
+            tokio::select! {
+                result = call => result,
+                () = cancel => Err(AgentError::Cancelled),
+                () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
+            }
+        };
+        let reply = match called {
+            Ok(reply) => reply,
+            Err(e) => return Err(self.fail(&mut running, e).await),
+        };
+        match self.commit(&mut running, &reply).await {
+            Ok(generation) => Ok(TurnReport { turn, generation, reply, took: started.elapsed() }),
+            Err(e) => Err(self.give_up(&mut running, e).await),
+        }
+    }
+
+    pub(super) async fn expect(&self, world: World, wanted: &'static str) -> Result<(), AgentError> {
+        let found = self.about()?.world;
+        if found == world {
+            return Ok(());
+        }
+        Err(AgentError::World { agent: self.disk.info()?.name, found: found.name(), wanted })
+    }
+
+    /// The turn's end: the image, and then one commit that ties everything together.
+    async fn commit(
+        &self,
+        running: &mut Option<Running>,
+        reply: &Result<Vec<u8>, String>,
+    ) -> Result<GenerationNumber, AgentError> {
+        let Some(mut now) = running.take() else {
+            return Err(AgentError::Task("the agent is not running at its turn's end".into()));
+        };
+        now.live.save().await?;
+        let (now, about) = self.capture(now, Start::Resumed).await?;
+        let outcome = match reply {
+            Ok(payload) => OutcomeRecord::Reply(payload.clone()),
+            Err(text) => OutcomeRecord::Refused(text.clone()),
+        };
+        let outcome = journal::encode(&outcome)?;
+        let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
+        let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
+        self.host.flatten_later(self, number, &now.image);
+        *running = Some(now);
+        Ok(number)
+    }
+
+    /// Takes the image of a live instance whose globals have been saved.
+    pub(super) async fn capture(
+        &self,
+        running: Running,
+        next_start: Start,
+    ) -> Result<(Running, GenerationAbout), AgentError> {
+        let images = self.host.images.clone();
+        let agent = self.disk.id().0;
+        let next = self.disk.next_generation();
+        let component = self.about()?.component;
+        let task = tokio::task::spawn_blocking(move || {
+            let mut now = running;
+            let flat = FlatName::Generation(agent, next.0);
+            // SAFETY: the instance is owned here, and no call of it is under way.
+            let image = unsafe { images.capture(&now.live.memories, &now.image, agent, &flat)? };
+            let state = now.live.store.data_mut();
+            let about = GenerationAbout {
+                component,
+                image: Some(image.reference().clone()),
+                handles: state.table.detached(),
+                monotonic: state.outside.monotonic(),
+                starts: now.starts,
+                next_start,
+            };
+            now.image = image;
+            Ok::<_, AgentError>((now, about))
+        });
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and
+    /// what the turn left is kept beside.
+    async fn fail(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
+        *running = None;
+        let text = reason.to_string();
+        match await_done(|done| self.disk.fail(&text, done)).await {
+            Ok(_) => reason,
+            Err(e) => {
+                tracing::error!("the failed turn could not be recorded: {e}");
+                self.give_up(running, reason).await
+            }
+        }
+    }
+
+    /// A commit was refused (a full disk, say): nothing of the turn took effect.
+    async fn give_up(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
+        *running = None;
+        if let Err(e) = self.abandon().await {
+            tracing::error!("going back after a refused commit: {e}");
+        }
+        reason
+    }
+}
+
+async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, String>, AgentError> {
+    let trap = |e: wasmtime::Error| AgentError::Trap { reason: trap_reason(&e) };
+    let store = &mut now.live.store;
+    store.set_epoch_deadline(1);
+    let world = AgentWorld::new(&mut *store, &now.live.instance)
+        .map_err(|e| AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}")))?;
+    let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
+    let reply = world.call_handle(&mut *store, &event).await.map_err(trap)?;
+    Ok(reply.map(|reply| reply.payload))
+}
+
+/// What happened, in one paragraph: the trap's own words, then the guest's backtrace.
+pub(super) fn trap_reason(e: &wasmtime::Error) -> String {
+    if let Some(exit) = e.downcast_ref::<crate::wasi::Exit>() {
+        return format!("the agent called exit with status {}", exit.0);
+    }
+    let root = e.root_cause().to_string();
+    let whole = format!("{e:#}");
+    let mut reason = if whole.contains(&root) { whole } else { format!("{whole}: {root}") };
+    if let Some(backtrace) = e.downcast_ref::<wasmtime::WasmBacktrace>() {
+        let frames: Vec<_> =
+            backtrace.frames().iter().take(8).filter_map(|f| f.func_name().map(|n| format!("  at {n}"))).collect();
+        if !frames.is_empty() && !reason.contains("wasm backtrace") {
+            reason.push('\n');
+            reason.push_str(&frames.join("\n"));
+        }
+    }
+    reason
+}

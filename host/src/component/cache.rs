@@ -1,0 +1,179 @@
+//! Compiled code, kept by the hash of what it was made from.
+//!
+//! An entry is a folder of the store that only its owner can write, named by a key over the
+//! component, the rewriter's version, the engine's settings and the target. A MAC under a key of the
+//! store's covers its files and is checked before code is loaded.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::compile::{Compiled, Compiler, FILES};
+use super::{ComponentError, REWRITER_VERSION, Variant};
+
+/// The key of an entry; it also names the component's genesis image.
+pub(crate) type CodeKey = [u8; 32];
+
+/// The folder of compiled code.
+#[derive(Debug)]
+pub(crate) struct CodeCache {
+    folder: PathBuf,
+    mac_key: [u8; 32],
+}
+
+/// Code that is ready to be instantiated.
+pub(crate) struct Code {
+    pub restore: Component,
+    pub accessors: Vec<String>,
+    folder: PathBuf,
+}
+
+impl CodeCache {
+    /// Opens the folder, which is made for its owner alone when it is missing.
+    pub fn open(folder: &Path) -> Result<Self, ComponentError> {
+        let io = |what: &str| ComponentError::io(format!("{what} {}", folder.display()));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io("making the folder"))?;
+        let path = folder.join("mac.key");
+        let mac_key = match std::fs::read(&path) {
+            Ok(bytes) => bytes
+                .try_into()
+                .map_err(|_| ComponentError::Cache(format!("{} does not hold a key", path.display())))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let mut key = [0u8; 32];
+                let mut filled = 0;
+                while filled < key.len() {
+                    filled += rustix::rand::getrandom(&mut key[filled..], rustix::rand::GetRandomFlags::empty())
+                        .map_err(|e| ComponentError::io("drawing a key")(e.into()))?;
+                }
+                let mut file = File::options()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(&path)
+                    .map_err(io("writing the key in"))?;
+                file.write_all(&key).and_then(|()| file.sync_all()).map_err(io("writing the key in"))?;
+                key
+            }
+            Err(e) => return Err(io("reading the key in")(e)),
+        };
+        Ok(Self { folder: folder.into(), mac_key })
+    }
+
+    /// The key of a component's code. `engines` are those that will load it.
+    pub fn key(component: &[u8], boot: &Engine, restore: &Engine) -> CodeKey {
+        struct Feed(blake3::Hasher);
+        impl std::hash::Hasher for Feed {
+            fn finish(&self) -> u64 {
+                0
+            }
+            fn write(&mut self, bytes: &[u8]) {
+                self.0.update(bytes);
+            }
+        }
+        use std::hash::Hash;
+        let mut feed = Feed(blake3::Hasher::new());
+        feed.0.update(blake3::hash(component).as_bytes());
+        feed.0.update(&REWRITER_VERSION.to_le_bytes());
+        for engine in [boot, restore] {
+            engine.precompile_compatibility_hash().hash(&mut feed);
+        }
+        feed.0.update(std::env::consts::ARCH.as_bytes());
+        feed.0.update(std::env::consts::OS.as_bytes());
+        *feed.0.finalize().as_bytes()
+    }
+
+    fn entry(&self, key: &CodeKey) -> PathBuf {
+        self.folder.join(blake3::Hash::from_bytes(*key).to_hex().as_str())
+    }
+
+    fn mac(&self, key: &CodeKey, folder: &Path) -> std::io::Result<blake3::Hash> {
+        let mut hasher = blake3::Hasher::new_keyed(&self.mac_key);
+        hasher.update(key);
+        for file in FILES {
+            let content = std::fs::read(folder.join(file))?;
+            hasher.update(&(content.len() as u64).to_le_bytes());
+            hasher.update(&content);
+        }
+        Ok(hasher.finalize())
+    }
+
+    /// Whether there is an entry; it may still be found damaged.
+    pub fn has(&self, key: &CodeKey) -> bool {
+        self.entry(key).exists()
+    }
+
+    /// Loads an entry whose MAC is right.
+    pub fn load(&self, key: &CodeKey, restore: &Engine) -> Result<Option<Code>, ComponentError> {
+        let folder = self.entry(key);
+        let stated = match std::fs::read(folder.join("mac")) {
+            Ok(mac) => mac,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(ComponentError::io(format!("reading {}", folder.display()))(e)),
+        };
+        let found = self.mac(key, &folder);
+        let stated: Option<[u8; 32]> = stated.try_into().ok();
+        let right = match (&found, stated) {
+            // `blake3::Hash` compares in constant time
+            (Ok(found), Some(stated)) => *found == blake3::Hash::from_bytes(stated),
+            _ => false,
+        };
+        if !right {
+            tracing::warn!("compiled code {} does not match its MAC: it is made anew", folder.display());
+            std::fs::remove_dir_all(&folder).map_err(ComponentError::io(format!("removing {}", folder.display())))?;
+            return Ok(None);
+        }
+        let about = std::fs::read(folder.join(FILES[2])).map_err(ComponentError::io("reading compiled code"))?;
+        let about: Compiled =
+            postcard::from_bytes(&about).map_err(|e| ComponentError::Cache(format!("unreadable entry: {e}")))?;
+        let code = Self::deserialize(&folder, restore, Variant::Restore)?;
+        Ok(Some(Code { restore: code, accessors: about.accessors, folder }))
+    }
+
+    fn deserialize(folder: &Path, engine: &Engine, variant: Variant) -> Result<Component, ComponentError> {
+        let file = folder.join(match variant {
+            Variant::Boot => FILES[0],
+            Variant::Restore => FILES[1],
+        });
+        // SAFETY: the MAC over the file has been checked in `load`, under a key that only the store's
+        // owner can read, in a folder that only the owner can write.
+        unsafe { Component::deserialize_file(engine, &file) }
+            .map_err(|e| ComponentError::Cache(format!("{}: {e:#}", file.display())))
+    }
+
+    /// Compiles a component and keeps the result.
+    pub fn make(&self, key: &CodeKey, component: &[u8], compiler: &Compiler) -> Result<(), ComponentError> {
+        let hex = blake3::Hash::from_bytes(*key).to_hex();
+        let temporary = self.folder.join(format!("{hex}.{}.tmp", std::process::id()));
+        let io = |what: &'static str| ComponentError::io(format!("{what} {}", temporary.display()));
+        if temporary.exists() {
+            std::fs::remove_dir_all(&temporary).map_err(io("removing"))?;
+        }
+        std::fs::DirBuilder::new().mode(0o700).create(&temporary).map_err(io("making"))?;
+        let made = compiler.compile(component, &temporary).and_then(|()| {
+            let mac = self.mac(key, &temporary).map_err(io("reading"))?;
+            std::fs::write(temporary.join("mac"), mac.as_bytes()).map_err(io("writing"))?;
+            let entry = self.entry(key);
+            if entry.exists() {
+                std::fs::remove_dir_all(&entry).map_err(io("replacing an entry by"))?;
+            }
+            std::fs::rename(&temporary, &entry).map_err(io("keeping"))
+        });
+        if made.is_err() && temporary.exists() {
+            if let Err(e) = std::fs::remove_dir_all(&temporary) {
+                tracing::warn!("removing {}: {e}", temporary.display());
+            }
+        }
+        made
+    }
+}
+
+impl Code {
+    /// The boot variant, which is loaded only to make a genesis image.
+    pub fn boot(&self, engine: &Engine) -> Result<Component, ComponentError> {
+        CodeCache::deserialize(&self.folder, engine, Variant::Boot)
+    }
+}

@@ -1,0 +1,162 @@
+//! Compiling, in a child process with limits on memory and time.
+//!
+//! Cranelift cannot be cancelled and a hostile component can make it work long, so that rewriting and
+//! compiling are done by `dormouse __compile`, which this module starts and bounds. It reads the
+//! component from its standard input and writes the parts of a [`super::cache`] entry into a folder.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::engine::config;
+use super::{ComponentError, MAX_COMPONENT, Variant, rewrite};
+
+/// The hidden command by which the program compiles.
+pub const COMPILE_COMMAND: &str = "__compile";
+/// Overrides where the program is looked for.
+pub const COMPILER_VARIABLE: &str = "DORMOUSE_COMPILER";
+
+/// Bounds on one compilation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Bytes of address space.
+    pub memory: u64,
+    /// Wall-clock time.
+    pub time: Duration,
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        Self { memory: 8 << 30, time: Duration::from_secs(600) }
+    }
+}
+
+/// The program that compiles, and its bounds.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    /// The `dormouse` program.
+    pub program: PathBuf,
+    /// Its bounds.
+    pub limits: CompileLimits,
+}
+
+/// What the child tells about a component that it has compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Compiled {
+    /// The endings of the accessors' names, in order.
+    pub accessors: Vec<String>,
+}
+
+pub(super) const FILES: [&str; 3] = ["boot.cwasm", "restore.cwasm", "about"];
+
+impl Compiler {
+    /// Finds the program: what `DORMOUSE_COMPILER` names, this program if it is `dormouse`, one beside
+    /// it, or one in the path.
+    pub fn find() -> Result<Self, ComponentError> {
+        let limits = CompileLimits::default();
+        if let Some(program) = std::env::var_os(COMPILER_VARIABLE) {
+            return Ok(Self { program: program.into(), limits });
+        }
+        let name = format!("dormouse{}", std::env::consts::EXE_SUFFIX);
+        let this = std::env::current_exe().map_err(ComponentError::io("finding this program"))?;
+        let beside = this.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let in_path = std::env::split_paths(&path).map(|folder| folder.join(&name)).collect::<Vec<_>>();
+        beside
+            .chain(in_path)
+            .find(|p| p.is_file())
+            .map(|program| Self { program, limits })
+            .ok_or(ComponentError::NoCompiler)
+    }
+
+    /// Compiles `component` into `folder`.
+    pub(super) fn compile(&self, component: &[u8], folder: &Path) -> Result<(), ComponentError> {
+        let mut child = Command::new(&self.program)
+            .arg(COMPILE_COMMAND)
+            .arg("--memory")
+            .arg(self.limits.memory.to_string())
+            .arg("--seconds")
+            .arg(self.limits.time.as_secs().to_string())
+            .arg(folder)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(ComponentError::io(format!("starting the compiler {}", self.program.display())))?;
+        let mut stdin = child.stdin.take().ok_or(ComponentError::NoCompiler)?;
+        let stderr = child.stderr.take().ok_or(ComponentError::NoCompiler)?;
+        let said = std::thread::spawn(move || {
+            let mut said = String::new();
+            // what cannot be read cannot be reported
+            let _ = stderr.take(64 << 10).read_to_string(&mut said);
+            said
+        });
+        // a child that stops early closes the pipe: its own error says why
+        let fed = stdin.write_all(component);
+        drop(stdin);
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(ComponentError::io("waiting for the compiler"))? {
+                break status;
+            }
+            if started.elapsed() > self.limits.time {
+                child.kill().map_err(ComponentError::io("stopping the compiler"))?;
+                child.wait().map_err(ComponentError::io("waiting for the compiler"))?;
+                return Err(ComponentError::CompileTime(self.limits.time));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let said = said.join().unwrap_or_default();
+        if status.success() {
+            return fed.map_err(ComponentError::io("handing the component to the compiler"));
+        }
+        let said = said.trim();
+        Err(if let Some(refused) = said.lines().find_map(|l| l.strip_prefix(REFUSED)) {
+            ComponentError::Refused(refused.replace('\u{1f}', "\n"))
+        } else {
+            ComponentError::Compile(if said.is_empty() {
+                format!("the compiler stopped ({status}), perhaps at its limit of {} MiB", self.limits.memory >> 20)
+            } else {
+                said.chars().take(4000).collect()
+            })
+        })
+    }
+}
+
+const REFUSED: &str = "refused: ";
+
+/// The child's side: bounds itself, reads a component and writes its parts into `folder`.
+pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let bound = |resource, limit| {
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) }).map_err(|e| format!("setting limits: {e}"))
+    };
+    bound(Resource::As, memory)?;
+    bound(Resource::Cpu, seconds.saturating_mul(4))?;
+    bound(Resource::Core, 0)?;
+    let mut component = Vec::new();
+    std::io::stdin()
+        .take(MAX_COMPONENT as u64 + 1)
+        .read_to_end(&mut component)
+        .map_err(|e| format!("reading the component: {e}"))?;
+    let mut accessors = None;
+    for (variant, file) in [(Variant::Boot, FILES[0]), (Variant::Restore, FILES[1])] {
+        let rewritten = rewrite(&component, variant).map_err(|e| match e {
+            ComponentError::Refused(reason) => format!("{REFUSED}{}", reason.replace('\n', "\u{1f}")),
+            e => e.to_string(),
+        })?;
+        let engine = wasmtime::Engine::new(&config(variant)).map_err(|e| format!("{e:#}"))?;
+        let code = engine.precompile_component(&rewritten.wasm).map_err(|e| format!("{e:#}"))?;
+        std::fs::write(folder.join(file), code).map_err(|e| format!("writing {file}: {e}"))?;
+        if accessors.replace(rewritten.accessors.clone()).is_some_and(|a| a != rewritten.accessors) {
+            return Err("the two variants have different accessors".into());
+        }
+    }
+    let about = Compiled { accessors: accessors.unwrap_or_default() };
+    let about = postcard::to_stdvec(&about).map_err(|e| e.to_string())?;
+    std::fs::write(folder.join(FILES[2]), about).map_err(|e| format!("writing {}: {e}", FILES[2]))
+}

@@ -1,0 +1,81 @@
+//! The engines: how components are compiled and how their memories are made.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use wasmtime::{Config, Engine, OptLevel};
+
+use super::Variant;
+use crate::image::Slots;
+
+/// How often a guest that computes gives way to others.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// Bytes of a guest's stack.
+const GUEST_STACK: usize = 1 << 20;
+/// Bytes of the stack that guest and host calls run on.
+const FIBER_STACK: usize = GUEST_STACK + (1 << 20);
+
+/// The settings of a variant's engine. The boot variant runs once, so that it is compiled fast; the
+/// restore variant is compiled to run fast. Results do not depend on the machine: NaNs are canonical
+/// and relaxed SIMD is deterministic, for replay.
+pub(crate) fn config(variant: Variant) -> Config {
+    let mut config = Config::new();
+    config
+        .memory_init_cow(false)
+        .epoch_interruption(true)
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .max_wasm_stack(GUEST_STACK)
+        .async_stack_size(FIBER_STACK)
+        .cranelift_opt_level(match variant {
+            Variant::Boot => OptLevel::None,
+            Variant::Restore => OptLevel::Speed,
+        });
+    config
+}
+
+/// An engine whose linear memories lie in slots.
+#[derive(Clone)]
+pub(crate) struct SlotEngine {
+    pub engine: Engine,
+    pub slots: Arc<Slots>,
+    /// Held while an instance is made, so that the memories that are made are its own.
+    pub instantiating: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl SlotEngine {
+    pub fn new(variant: Variant) -> wasmtime::Result<Self> {
+        let slots = Arc::new(Slots::default());
+        let mut config = config(variant);
+        config.with_host_memory(Arc::new(crate::image::Creator(slots.clone())));
+        Ok(Self { engine: Engine::new(&config)?, slots, instantiating: Arc::default() })
+    }
+}
+
+/// Advances the engines' epoch, so that guests that compute give way and can be stopped.
+pub(crate) struct Ticker {
+    stop: Arc<AtomicBool>,
+}
+
+impl Ticker {
+    pub fn start(engines: Vec<wasmtime::EngineWeak>) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped: Weak<AtomicBool> = Arc::downgrade(&stop);
+        std::thread::Builder::new().name("dormouse-epoch".into()).spawn(move || {
+            while stopped.upgrade().is_some_and(|s| !s.load(Ordering::Relaxed)) {
+                std::thread::sleep(TICK);
+                for engine in engines.iter().filter_map(wasmtime::EngineWeak::upgrade) {
+                    engine.increment_epoch();
+                }
+            }
+        })?;
+        Ok(Self { stop })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

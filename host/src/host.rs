@@ -1,0 +1,363 @@
+//! The host: what a platform embeds.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use wasmtime::component::Linker;
+use zone_vfs::id::{AgentId, GenerationNumber};
+use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions};
+
+use crate::agent::{Agent, AgentError, AgentName, Template, ZoneOption, ZoneOptionError, link_lifecycle};
+use crate::component::{self, CodeCache, Compiler, ComponentError, SlotEngine, Ticker, Variant};
+use crate::image::{FlatName, Image, ImageStore};
+use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::wasi::{GuestState, MemoryLimits, Start};
+
+/// How a host is opened.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// The store's folder; it is made when it is missing.
+    pub folder: PathBuf,
+    /// How the store is opened.
+    pub store: StoreOptions,
+    /// The program that compiles components; found when it is first needed, if none is given.
+    pub compiler: Option<Compiler>,
+    /// Bounds on a guest's memory.
+    pub memory: MemoryLimits,
+    /// How long a turn may take.
+    pub turn_time: Duration,
+    /// An image with more changed pages than this is made flat, behind the turns.
+    pub flatten_at: usize,
+}
+
+impl HostOptions {
+    /// The defaults, for the store in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            store: StoreOptions::default(),
+            compiler: None,
+            memory: MemoryLimits::default(),
+            turn_time: Duration::from_secs(3600),
+            flatten_at: 256,
+        }
+    }
+}
+
+/// How an agent is made.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// Arguments after the program's name.
+    pub args: Vec<String>,
+    /// Environment.
+    pub env: Vec<(String, String)>,
+    /// Zones beside the default ones, or their quotas.
+    pub zones: Vec<ZoneOption>,
+    /// What people call the component: its file's name.
+    pub component_name: String,
+}
+
+pub(crate) struct Engines {
+    pub boot: SlotEngine,
+    pub restore: SlotEngine,
+    pub boot_linker: Arc<Linker<GuestState>>,
+    pub restore_linker: Arc<Linker<GuestState>>,
+    _ticker: Ticker,
+}
+
+/// What agents share with their host.
+pub(crate) struct HostShared {
+    pub options: HostOptions,
+    pub images: Arc<ImageStore>,
+    pub engines: Engines,
+    store: Mutex<Option<Arc<Store>>>,
+    code: CodeCache,
+    components: component::Components,
+    templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
+    agents: Mutex<HashMap<AgentId, Agent>>,
+    flattening: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+/// An open store with everything that is needed to run its agents.
+#[derive(Clone)]
+pub struct Host {
+    shared: Arc<HostShared>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("folder", &self.shared.options.folder).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn engines() -> Result<Engines, AgentError> {
+    let made = |e: wasmtime::Error| AgentError::Instantiate(format!("{e:#}"));
+    let boot = SlotEngine::new(Variant::Boot).map_err(made)?;
+    let restore = SlotEngine::new(Variant::Restore).map_err(made)?;
+    let linker = |engine: &SlotEngine| {
+        let mut linker = Linker::new(&engine.engine);
+        crate::wasi::link(&mut linker)?;
+        link_lifecycle(&mut linker)?;
+        Ok::<_, wasmtime::Error>(Arc::new(linker))
+    };
+    let ticker = Ticker::start(vec![boot.engine.weak(), restore.engine.weak()])
+        .map_err(|source| AgentError::Io { what: "starting the epoch thread".into(), source })?;
+    Ok(Engines {
+        boot_linker: linker(&boot).map_err(made)?,
+        restore_linker: linker(&restore).map_err(made)?,
+        boot,
+        restore,
+        _ticker: ticker,
+    })
+}
+
+impl Host {
+    /// Opens the store in a folder, which is made when it is missing. One process at a time has it
+    /// open.
+    pub fn open(options: HostOptions) -> Result<Self, AgentError> {
+        let store = Store::open(&options.folder, &options.store)?;
+        let images = Arc::new(ImageStore::open(&options.folder.join("images"))?);
+        let code = CodeCache::open(&options.folder.join("cache"))?;
+        let components = component::Components::open(&options.folder.join("components"))?;
+        let shared = Arc::new(HostShared {
+            images,
+            engines: engines()?,
+            store: Mutex::new(Some(Arc::new(store))),
+            code,
+            components,
+            templates: Mutex::default(),
+            agents: Mutex::default(),
+            flattening: Mutex::default(),
+            options,
+        });
+        Ok(Self { shared })
+    }
+
+    /// The store beneath.
+    pub fn store(&self) -> Result<Arc<Store>, AgentError> {
+        self.shared.store()
+    }
+
+    /// The store's folder.
+    pub fn folder(&self) -> &Path {
+        &self.shared.options.folder
+    }
+
+    /// Whether the component's code is compiled already.
+    pub fn is_compiled(&self, component: &[u8]) -> bool {
+        self.shared.code.has(&self.shared.code_key(component))
+    }
+
+    /// Makes a new agent, which is a fork of its component's genesis image.
+    pub async fn create(&self, name: &AgentName, component: &[u8], options: AgentOptions) -> Result<Agent, AgentError> {
+        if self.store()?.find(name.as_str())?.is_some() {
+            return Err(zone_vfs::store::StoreError::NameTaken(name.to_string()).into());
+        }
+        let zones = crate::agent::zones(&options.zones)?;
+        let hash = self.shared.components.keep(component)?;
+        let template = self.shared.template_off_thread(hash).await?;
+        let genesis = template.genesis(&self.shared.images).await?.clone();
+        let id = Store::new_id()?;
+        let about = AgentAbout {
+            component: hash,
+            component_name: options.component_name,
+            world: template.world,
+            args: options.args,
+            env: options.env,
+            parent: None,
+        };
+        let mut generation = GenerationAbout {
+            component: hash,
+            image: (template.world == World::Agent).then(|| genesis.image.reference().clone()),
+            handles: genesis.handles,
+            monotonic: 0,
+            starts: 0,
+            next_start: Start::Created,
+        };
+        if template.world == World::Agent && genesis.touched.any() {
+            // its memory depends on what it asked: it gets a genesis of its own
+            let state = GuestState {
+                args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
+                env: about.env.clone(),
+                limits: self.shared.options.memory,
+                mounts: zones.iter().map(|z| z.mount.clone()).collect(),
+                ..GuestState::default()
+            };
+            let name = FlatName::OwnGenesis(id.0);
+            let (own, _) = template.make_genesis(&self.shared.images, &name, state).await?;
+            generation.image = Some(own.image.reference().clone());
+            generation.handles = own.handles;
+        }
+        let new = NewAgent {
+            name: name.as_str().into(),
+            about: journal::encode(&about)?,
+            generation: journal::encode(&generation)?,
+        };
+        let store = self.store()?;
+        let task = tokio::task::spawn_blocking(move || store.create(id, &new, zones));
+        let disk = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        Ok(self.shared.adopt(disk))
+    }
+
+    /// The agent of this name.
+    pub fn agent(&self, name: &str) -> Result<Agent, AgentError> {
+        let store = self.store()?;
+        let id = store.find(name)?.ok_or_else(|| AgentError::NoAgent(name.into()))?;
+        Ok(self.shared.adopt(store.disk(id)?))
+    }
+
+    /// The agents, by name.
+    pub fn agents(&self) -> Result<Vec<Agent>, AgentError> {
+        let store = self.store()?;
+        store.agents()?.into_iter().map(|(_, id)| Ok(self.shared.adopt(store.disk(id)?))).collect()
+    }
+
+    /// Removes an agent, and the image files that nothing needs any more.
+    pub async fn remove(&self, agent: &Agent) -> Result<(), AgentError> {
+        let mut running = agent.running.lock().await;
+        *running = None;
+        let (store, id) = (self.store()?, agent.id());
+        let task = tokio::task::spawn_blocking(move || store.remove(id));
+        task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        lock(&self.shared.agents).remove(&id);
+        self.shared.join_flattening();
+        self.shared.reap_images()?;
+        Ok(())
+    }
+
+    /// Makes `count` instances of the agent's component stand ready for a resume.
+    pub async fn prepare(&self, agent: &Agent, count: usize) -> Result<(), AgentError> {
+        let template = self.shared.template(&agent.about()?.component)?;
+        template.prepare(count).await
+    }
+
+    /// Closes the host: instances are dropped, work behind the turns is finished, the store is closed.
+    pub fn close(self) -> Result<(), AgentError> {
+        self.shared.join_flattening();
+        lock(&self.shared.agents).clear();
+        lock(&self.shared.templates).clear();
+        let store = lock(&self.shared.store).take();
+        match store.map(Arc::try_unwrap) {
+            Some(Ok(store)) => Ok(store.close()?),
+            // someone still holds the store: it is closed when that is dropped
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+}
+
+impl HostShared {
+    pub fn store(&self) -> Result<Arc<Store>, AgentError> {
+        lock(&self.store).clone().ok_or_else(|| zone_vfs::store::StoreError::Closed.into())
+    }
+
+    /// The one [`Agent`] of a disk, so that its turns queue.
+    pub fn adopt(self: &Arc<Self>, disk: Arc<Disk>) -> Agent {
+        lock(&self.agents).entry(disk.id()).or_insert_with(|| Agent::new(self.clone(), disk)).clone()
+    }
+
+    fn code_key(&self, component: &[u8]) -> component::CodeKey {
+        CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
+    }
+
+    async fn template_off_thread(self: &Arc<Self>, hash: [u8; 32]) -> Result<Arc<Template>, AgentError> {
+        let shared = self.clone();
+        let task = tokio::task::spawn_blocking(move || shared.template(&hash));
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// The template of the component with this hash, compiled if need be.
+    pub fn template(&self, hash: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
+        if let Some(template) = lock(&self.templates).get(hash) {
+            return Ok(template.clone());
+        }
+        let component = self.components.read(hash)?;
+        let component = component::as_component(&component)?;
+        let scan = component::scan(&component)?;
+        scan.capturable().map_err(AgentError::Component)?;
+        crate::agent::world_of(&scan)?;
+        let key = self.code_key(&component);
+        let restore = &self.engines.restore.engine;
+        let code = if let Some(code) = self.code.load(&key, restore)? {
+            code
+        } else {
+            let compiler = match &self.options.compiler {
+                Some(compiler) => compiler.clone(),
+                None => Compiler::find()?,
+            };
+            self.code.make(&key, &component, &compiler)?;
+            let missing = || ComponentError::Cache("what was compiled a moment ago cannot be read".into());
+            self.code.load(&key, restore)?.ok_or_else(missing)?
+        };
+        let template = Arc::new(Template::new(key, &scan, code, &self.engines)?);
+        Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
+    }
+
+    /// Makes an image flat, in the background, if it has many changed pages.
+    pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image) {
+        if image.reference().changed_pages() <= self.options.flatten_at {
+            return;
+        }
+        let mut flattening = lock(&self.flattening);
+        flattening.retain(|t| !t.is_finished());
+        if !flattening.is_empty() {
+            return; // one at a time: a later turn's image will do as well
+        }
+        let (images, image) = (self.images.clone(), image.clone());
+        let name = FlatName::Generation(agent.id().0, generation.0);
+        let spawned = std::thread::Builder::new().name("dormouse-flatten".into()).spawn(move || {
+            if let Err(e) = images.flatten(&image, &name) {
+                // the generation has its pages all the same, and is resumed from them
+                tracing::warn!("making {name} flat: {e}");
+            }
+        });
+        match spawned {
+            Ok(thread) => flattening.push(thread),
+            Err(e) => tracing::warn!("starting a thread that makes images flat: {e}"),
+        }
+    }
+
+    fn join_flattening(&self) {
+        for thread in std::mem::take(&mut *lock(&self.flattening)) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that makes images flat panicked");
+            }
+        }
+    }
+
+    /// Removes the image files that no generation of any agent names.
+    fn reap_images(&self) -> Result<u64, AgentError> {
+        let store = self.store()?;
+        let (mut flats, mut pages) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        for (_, id) in store.agents()? {
+            let disk = store.disk(id)?;
+            for generation in disk.generations() {
+                flats.insert(FlatName::Generation(id.0, generation.number.0));
+                let bytes = disk.payload(&generation.about)?;
+                if bytes.is_empty() {
+                    continue;
+                }
+                let about: GenerationAbout = journal::decode(&bytes)?;
+                if let Some(image) = about.image {
+                    flats.insert(image.base().clone());
+                    pages.extend(image.files().iter().copied());
+                }
+            }
+        }
+        for template in lock(&self.templates).values() {
+            flats.insert(FlatName::Genesis(template.key));
+        }
+        Ok(self.images.retain(&flats, &pages)?)
+    }
+}
+
+impl From<ZoneOptionError> for AgentError {
+    fn from(e: ZoneOptionError) -> Self {
+        Self::ZoneOption(e)
+    }
+}

@@ -1,0 +1,478 @@
+//! The filesystem, version-neutral: handles to zone operations. All meaning is the zone's own.
+
+use zone_vfs::contract::{Operation, Principal, check};
+use zone_vfs::id::{Inode, Timestamp};
+use zone_vfs::store::Disk;
+use zone_vfs::tree::{FileKind, Name};
+use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
+
+use super::object::{Descriptor, Flags, Object};
+use super::state::{GuestState, PreopenError};
+use super::table::HandleError;
+
+/// Bytes that one read gives, at most.
+pub const MAX_READ: u64 = 1 << 20;
+/// Bytes that one write takes, at most: a longer one is written in part.
+pub const MAX_WRITE: usize = 1 << 20;
+
+/// Why a call failed: the guest is told the code, or the instance ends.
+#[derive(Debug)]
+pub enum FsError {
+    /// An error code of `wasi:filesystem`.
+    Code(ErrorCode),
+    /// The call traps.
+    Trap(wasmtime::Error),
+}
+
+impl From<ErrorCode> for FsError {
+    fn from(code: ErrorCode) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl From<ZoneError> for FsError {
+    #[cold]
+    fn from(e: ZoneError) -> Self {
+        tracing::debug!("refused: {e}");
+        Self::Code(e.code)
+    }
+}
+
+impl From<HandleError> for FsError {
+    #[cold]
+    fn from(e: HandleError) -> Self {
+        match e {
+            // as a system that has run out of descriptors
+            HandleError::Full => Self::Code(ErrorCode::InsufficientMemory),
+            HandleError::Gone(_) => Self::Code(ErrorCode::BadDescriptor),
+            e => Self::Trap(e.into()),
+        }
+    }
+}
+
+impl From<PreopenError> for wasmtime::Error {
+    fn from(e: PreopenError) -> Self {
+        wasmtime::Error::msg(e.to_string())
+    }
+}
+
+/// The result of a filesystem call.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// `open-flags` and `path-flags` of an open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HowToOpen {
+    /// `create`.
+    pub create: bool,
+    /// `directory`.
+    pub directory: bool,
+    /// `exclusive`.
+    pub exclusive: bool,
+    /// `truncate`.
+    pub truncate: bool,
+    /// `symlink-follow`.
+    pub follow: bool,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug)]
+pub enum NewTime {
+    /// Leave it.
+    NoChange,
+    /// The time of the call.
+    Now,
+    /// This.
+    At(Timestamp),
+}
+
+impl GuestState {
+    #[inline]
+    fn descriptor(&self, handle: u32) -> FsResult<Descriptor> {
+        match self.table.get(handle)? {
+            Object::Descriptor(d) => Ok(*d),
+            _ => Err(self.table.wrong(handle, "a descriptor").into()),
+        }
+    }
+
+    fn directory(&self, handle: u32) -> FsResult<Descriptor> {
+        let d = self.descriptor(handle)?;
+        if d.directory { Ok(d) } else { Err(ErrorCode::NotDirectory.into()) }
+    }
+
+    fn disk(&self) -> FsResult<&Disk> {
+        self.disk.as_deref().ok_or(FsError::Code(ErrorCode::BadDescriptor))
+    }
+
+    /// Works on the descriptor's zone.
+    #[inline]
+    fn on<R>(&mut self, zone: u16, work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>) -> FsResult<R> {
+        let access = self.access();
+        match self.disk()?.zone(zone, |z| work(z, access)) {
+            Some(result) => Ok(result?),
+            None => Err(ErrorCode::BadDescriptor.into()),
+        }
+    }
+
+    pub(super) fn fs_open(&mut self, base: u32, path: &str, how: HowToOpen, flags: Flags) -> FsResult<u32> {
+        let d = self.directory(base)?;
+        if how.directory && (how.create || how.exclusive || how.truncate) {
+            return Err(ErrorCode::Invalid.into());
+        }
+        let changes = how.create || how.truncate || flags.write || flags.mutate_directory;
+        if changes && !d.flags.mutate_directory {
+            return Err(ErrorCode::ReadOnly.into());
+        }
+        let options = OpenOptions {
+            create: how.create,
+            exclusive: how.exclusive,
+            truncate: how.truncate,
+            directory: how.directory,
+            read: flags.read || !flags.write,
+            write: flags.write,
+            follow: how.follow,
+        };
+        let (inode, kind) = self.on(d.zone, |z, access| {
+            let inode = z.open(access, d.inode, path.as_bytes(), options)?;
+            match z.stat(access, inode) {
+                Ok(stat) => Ok((inode, stat.kind)),
+                Err(e) => {
+                    z.close(inode)?;
+                    Err(e)
+                }
+            }
+        })?;
+        let directory = kind == FileKind::Directory;
+        let flags = Flags {
+            read: options.read,
+            write: flags.write,
+            mutate_directory: directory && d.flags.mutate_directory,
+            sync: flags.sync,
+        };
+        self.keep(Object::Descriptor(Descriptor { zone: d.zone, inode, directory, flags }))
+    }
+
+    /// Puts an object that holds an open inode into the table, or closes the inode.
+    fn keep(&mut self, object: Object) -> FsResult<u32> {
+        let held = object.keeps_open();
+        match self.table.push(object) {
+            Ok(handle) => Ok(handle),
+            Err(e) => {
+                if let Some((zone, inode)) = held {
+                    self.on(zone, |z, _| z.close(inode))?;
+                }
+                Err(e.into())
+            }
+        }
+    }
+
+    fn keep_another(&mut self, zone: u16, inode: Inode, object: Object) -> FsResult<u32> {
+        self.on(zone, |z, _| z.open_inode(inode))?;
+        self.keep(object)
+    }
+
+    /// Takes an object that is dropped by the guest, and closes what it held open.
+    pub(super) fn fs_drop(&mut self, handle: u32) -> Result<Object, wasmtime::Error> {
+        let object = self.table.take(handle)?;
+        if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref()) {
+            if let Some(Err(e)) = disk.zone(zone, |z| z.close(inode)) {
+                return Err(wasmtime::Error::msg(format!("closing inode {inode}: {e}")));
+            }
+        }
+        Ok(object)
+    }
+
+    pub(super) fn fs_read_stream(&mut self, handle: u32, position: u64) -> FsResult<u32> {
+        let d = self.file(handle)?;
+        if !d.flags.read {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        self.keep_another(d.zone, d.inode, Object::FileInput { zone: d.zone, inode: d.inode, position })
+    }
+
+    pub(super) fn fs_write_stream(&mut self, handle: u32, position: Option<u64>) -> FsResult<u32> {
+        let d = self.file(handle)?;
+        if !d.flags.write {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        self.keep_another(d.zone, d.inode, Object::FileOutput { zone: d.zone, inode: d.inode, position })
+    }
+
+    fn file(&self, handle: u32) -> FsResult<Descriptor> {
+        let d = self.descriptor(handle)?;
+        if d.directory { Err(ErrorCode::IsDirectory.into()) } else { Ok(d) }
+    }
+
+    pub(super) fn fs_advise(&mut self, handle: u32, offset: u64, length: u64) -> FsResult<()> {
+        let d = self.file(handle)?;
+        self.on(d.zone, |z, access| z.advise(access, d.inode, offset, length))
+    }
+
+    #[inline]
+    pub(super) fn fs_flags(&self, handle: u32) -> FsResult<Flags> {
+        Ok(self.descriptor(handle)?.flags)
+    }
+
+    #[inline]
+    pub(super) fn fs_stat(&mut self, handle: u32) -> FsResult<Stat> {
+        let d = self.descriptor(handle)?;
+        self.on(d.zone, |z, access| z.stat(access, d.inode))
+    }
+
+    pub(super) fn fs_stat_at(&mut self, base: u32, path: &str, follow: bool) -> FsResult<Stat> {
+        let d = self.directory(base)?;
+        self.on(d.zone, |z, access| z.stat_at(access, d.inode, path.as_bytes(), follow))
+    }
+
+    pub(super) fn fs_set_size(&mut self, handle: u32, size: u64) -> FsResult<()> {
+        let d = self.file(handle)?;
+        if !d.flags.write {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        self.on(d.zone, |z, access| z.set_size(access, d.inode, size))
+    }
+
+    fn times(&mut self, accessed: NewTime, modified: NewTime) -> (Option<Timestamp>, Option<Timestamp>) {
+        let now = self.outside.zone_time();
+        let time = |t| match t {
+            NewTime::NoChange => None,
+            NewTime::Now => Some(now),
+            NewTime::At(at) => Some(at),
+        };
+        (time(accessed), time(modified))
+    }
+
+    pub(super) fn fs_set_times(&mut self, handle: u32, accessed: NewTime, modified: NewTime) -> FsResult<()> {
+        let d = self.descriptor(handle)?;
+        let (accessed, modified) = self.times(accessed, modified);
+        self.on(d.zone, |z, access| z.set_times(access, d.inode, accessed, modified))
+    }
+
+    pub(super) fn fs_set_times_at(
+        &mut self,
+        base: u32,
+        path: &str,
+        follow: bool,
+        accessed: NewTime,
+        modified: NewTime,
+    ) -> FsResult<()> {
+        let d = self.directory(base)?;
+        self.may_change(d)?;
+        let (accessed, modified) = self.times(accessed, modified);
+        self.on(d.zone, |z, access| {
+            let inode = z.resolve(access, d.inode, path.as_bytes(), follow)?;
+            z.set_times(access, inode, accessed, modified)
+        })
+    }
+
+    #[inline]
+    pub(super) fn fs_read(&mut self, handle: u32, length: u64, offset: u64) -> FsResult<(Vec<u8>, bool)> {
+        let d = self.file(handle)?;
+        if !d.flags.read {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        let bytes = self.read_at(d.zone, d.inode, offset, length)?;
+        let end = bytes.is_empty();
+        Ok((bytes, end))
+    }
+
+    /// Up to `length` bytes; none at the end.
+    #[inline]
+    pub(super) fn read_at(&mut self, zone: u16, inode: Inode, offset: u64, length: u64) -> FsResult<Vec<u8>> {
+        self.on(zone, |z, access| {
+            let size = z.stat(access, inode)?.size;
+            let length = length.min(MAX_READ).min(size.saturating_sub(offset)) as usize;
+            let mut bytes = vec![0; length];
+            let read = z.read(access, inode, offset, &mut bytes)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        })
+    }
+
+    #[inline]
+    pub(super) fn fs_write(&mut self, handle: u32, bytes: &[u8], offset: u64) -> FsResult<u64> {
+        let d = self.file(handle)?;
+        if !d.flags.write {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
+        let written = self.on(d.zone, |z, access| z.write(access, d.inode, offset, bytes))?;
+        Ok(written as u64)
+    }
+
+    /// Writes all of `bytes`, at `position` or at the end.
+    pub(super) fn write_all_at(
+        &mut self,
+        zone: u16,
+        inode: Inode,
+        position: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
+        self.on(zone, |z, access| match position {
+            None => z.append(access, inode, bytes).map(|_| ()),
+            Some(mut at) => {
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let written = z.write(access, inode, at, rest)?;
+                    rest = &rest[written..];
+                    at += written as u64;
+                }
+                Ok(())
+            }
+        })
+    }
+
+    pub(super) fn fs_read_directory(&mut self, handle: u32) -> FsResult<u32> {
+        let d = self.directory(handle)?;
+        if !d.flags.read {
+            return Err(ErrorCode::BadDescriptor.into());
+        }
+        self.keep_another(d.zone, d.inode, Object::DirectoryStream { zone: d.zone, inode: d.inode, after: None })
+    }
+
+    pub(super) fn fs_next_entry(&mut self, handle: u32) -> FsResult<Option<(FileKind, String)>> {
+        let Object::DirectoryStream { zone, inode, after } = self.table.get(handle)? else {
+            return Err(self.table.wrong(handle, "a directory-entry-stream").into());
+        };
+        let (zone, inode) = (*zone, *inode);
+        let after = after.as_deref().and_then(Name::new);
+        let mut entries = self.on(zone, |z, access| z.readdir(access, inode, after.as_ref(), 1))?;
+        let Some(entry) = entries.pop() else { return Ok(None) };
+        if let Object::DirectoryStream { after, .. } = self.table.get_mut(handle)? {
+            *after = Some(entry.name.as_bytes().to_vec());
+        }
+        match String::from_utf8(entry.name.as_bytes().to_vec()) {
+            Ok(name) => Ok(Some((entry.kind, name))),
+            Err(_) => Err(ErrorCode::IllegalByteSequence.into()),
+        }
+    }
+
+    fn may_change(&self, d: Descriptor) -> FsResult<()> {
+        if d.flags.mutate_directory { Ok(()) } else { Err(ErrorCode::ReadOnly.into()) }
+    }
+
+    pub(super) fn fs_create_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
+        let d = self.directory(base)?;
+        self.may_change(d)?;
+        self.on(d.zone, |z, access| z.mkdir(access, d.inode, path.as_bytes()).map(|_| ()))
+    }
+
+    pub(super) fn fs_remove_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
+        let d = self.directory(base)?;
+        self.may_change(d)?;
+        self.on(d.zone, |z, access| z.rmdir(access, d.inode, path.as_bytes()))
+    }
+
+    pub(super) fn fs_unlink(&mut self, base: u32, path: &str) -> FsResult<()> {
+        let d = self.directory(base)?;
+        self.may_change(d)?;
+        self.on(d.zone, |z, access| z.unlink(access, d.inode, path.as_bytes()))
+    }
+
+    /// Both directories, which must lie in one zone.
+    fn pair(&mut self, from: u32, to: u32) -> FsResult<(Descriptor, Descriptor)> {
+        let (from, to) = (self.directory(from)?, self.directory(to)?);
+        self.may_change(from)?;
+        self.may_change(to)?;
+        if from.zone != to.zone {
+            let mount = self.access().mount;
+            self.on(from.zone, |z, _| check(z.kind(), mount, Operation::CrossZone).map_err(Into::into).map(|_| ()))?;
+            return Err(ErrorCode::CrossDevice.into());
+        }
+        Ok((from, to))
+    }
+
+    pub(super) fn fs_rename(&mut self, from: u32, old: &str, to: u32, new: &str) -> FsResult<()> {
+        let (from, to) = self.pair(from, to)?;
+        self.on(from.zone, |z, access| z.rename(access, (from.inode, old.as_bytes()), (to.inode, new.as_bytes())))
+    }
+
+    pub(super) fn fs_link(&mut self, from: u32, follow: bool, old: &str, to: u32, new: &str) -> FsResult<()> {
+        let (from, to) = self.pair(from, to)?;
+        self.on(from.zone, |z, access| {
+            z.link(access, (from.inode, old.as_bytes()), follow, (to.inode, new.as_bytes()))
+        })
+    }
+
+    pub(super) fn fs_symlink(&mut self, base: u32, target: &str, path: &str) -> FsResult<()> {
+        let d = self.directory(base)?;
+        self.may_change(d)?;
+        self.on(d.zone, |z, access| z.symlink(access, target.as_bytes(), d.inode, path.as_bytes()).map(|_| ()))
+    }
+
+    pub(super) fn fs_readlink(&mut self, base: u32, path: &str) -> FsResult<String> {
+        let d = self.directory(base)?;
+        let target = self.on(d.zone, |z, access| z.readlink(access, d.inode, path.as_bytes()))?;
+        String::from_utf8(target).map_err(|_| ErrorCode::IllegalByteSequence.into())
+    }
+
+    pub(super) fn fs_same(&self, a: u32, b: u32) -> FsResult<bool> {
+        let (a, b) = (self.descriptor(a)?, self.descriptor(b)?);
+        Ok((a.zone, a.inode) == (b.zone, b.inode))
+    }
+
+    /// A hash of what identifies an object and its state, as `metadata-hash` asks for.
+    pub(super) fn metadata_hash(zone: u16, stat: &Stat) -> (u64, u64) {
+        let mut hasher = blake3::Hasher::new();
+        for part in [u64::from(zone), stat.inode.0, stat.size, stat.modified.0, stat.changed.0] {
+            hasher.update(&part.to_le_bytes());
+        }
+        let hash = hasher.finalize();
+        let half = |at: usize| u64::from_le_bytes(*hash.as_bytes()[at..].first_chunk().expect("a hash has 32 bytes"));
+        (half(0), half(8))
+    }
+
+    pub(super) fn fs_metadata_hash(&mut self, handle: u32) -> FsResult<(u64, u64)> {
+        let zone = self.descriptor(handle)?.zone;
+        let stat = self.fs_stat(handle)?;
+        Ok(Self::metadata_hash(zone, &stat))
+    }
+
+    pub(super) fn fs_metadata_hash_at(&mut self, base: u32, path: &str, follow: bool) -> FsResult<(u64, u64)> {
+        let zone = self.directory(base)?.zone;
+        let stat = self.fs_stat_at(base, path, follow)?;
+        Ok(Self::metadata_hash(zone, &stat))
+    }
+
+    /// fsync: everything that the agent has written is durable when this returns.
+    pub(super) async fn fs_sync(&mut self, handle: u32) -> FsResult<()> {
+        let d = self.descriptor(handle)?;
+        let mount = self.access().mount;
+        self.on(d.zone, |z, _| check(z.kind(), mount, Operation::Sync).map_err(Into::into).map(|_| ()))?;
+        let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;
+        let (send, receive) = tokio::sync::oneshot::channel();
+        disk.sync(Box::new(move |result| {
+            // the receiver is gone only when the turn was cancelled meanwhile
+            let _ = send.send(result);
+        }));
+        match receive.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) if e.is_no_space() => Err(ErrorCode::InsufficientSpace.into()),
+            Ok(Err(e)) => {
+                tracing::error!("sync: {e}");
+                Err(ErrorCode::Io.into())
+            }
+            Err(_) => Err(ErrorCode::Io.into()),
+        }
+    }
+
+    /// Appends to `/logs/stdout` or `/logs/stderr` as the host.
+    pub(super) fn log_output(&mut self, error: bool, bytes: &[u8]) -> FsResult<()> {
+        let Some((zone, mut files)) = self.logs else { return Ok(()) };
+        let access = Access::new(Principal::Host, self.outside.zone_time());
+        let Some(disk) = self.disk.as_deref() else { return Ok(()) };
+        let (slot, path) =
+            if error { (&mut files.stderr, &b"stderr"[..]) } else { (&mut files.stdout, &b"stdout"[..]) };
+        let inode = if let Some(inode) = *slot {
+            inode
+        } else {
+            let options = OpenOptions { create: true, write: true, ..OpenOptions::default() };
+            let opened = disk.zone(zone, |z| z.open(access, Inode::ROOT, path, options));
+            let inode = opened.ok_or(FsError::Code(ErrorCode::BadDescriptor))??;
+            *slot = Some(inode);
+            self.logs = Some((zone, files));
+            inode
+        };
+        let appended = disk.zone(zone, |z| z.append(access, inode, bytes));
+        appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map(|_| ()).map_err(Into::into)
+    }
+}
