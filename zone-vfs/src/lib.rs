@@ -1,4 +1,5 @@
 //! A store of zones: copy-on-write filesystem trees with contracts, over one write-ahead log.
 
 pub mod chunks;
+pub mod device;
 pub mod id;
