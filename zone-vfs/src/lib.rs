@@ -3,3 +3,4 @@
 pub mod chunks;
 pub mod device;
 pub mod id;
+pub mod log;

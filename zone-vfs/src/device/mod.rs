@@ -14,7 +14,7 @@ pub mod simulated;
 pub mod uring;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt::Debug;
 use std::io;
