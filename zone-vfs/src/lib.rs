@@ -2,6 +2,8 @@
 
 pub mod chunks;
 pub mod contract;
+pub mod device;
 pub mod id;
+pub mod log;
 pub mod tree;
 pub mod zone;

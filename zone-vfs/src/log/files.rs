@@ -1,0 +1,215 @@
+//! The files of the log: those in use, and those that wait to be used again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::LogError;
+use super::format::{FileHeader, SALT, Salt};
+use super::{CommitError, LogPosition};
+use crate::device::{BLOCK, Caching, Device, DeviceFile, DurableError, is_no_space};
+
+/// The folder of the log on its device.
+pub(super) const FOLDER: &str = "log";
+/// Files that are kept for reuse; what exceeds it is removed.
+const MAX_SPARE: usize = 4;
+
+/// A file that holds groups which a recovery may need.
+#[derive(Debug)]
+pub(super) struct Used {
+    pub path: String,
+    pub len: u64,
+    pub generation: u64,
+    /// Where its last group ends, in bytes.
+    pub end: u64,
+}
+
+/// A file whose content nobody needs.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub path: String,
+    pub len: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Files {
+    /// By generation, without gaps; the last one is written.
+    pub used: VecDeque<Used>,
+    pub spare: Vec<Spare>,
+    /// The number in the name of the next new file.
+    pub next_name: u32,
+    /// Drawn when the first file is made.
+    pub salt: Option<Salt>,
+    pub next_generation: u64,
+}
+
+/// The file that the committer writes.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub file: Arc<dyn DeviceFile>,
+    pub path: String,
+    pub generation: u64,
+    pub salt: Salt,
+    pub len: u64,
+    pub offset: u64,
+}
+
+pub(super) struct SharedFiles {
+    device: Arc<dyn Device>,
+    file_len: u64,
+    state: Mutex<(Files, LogPosition)>,
+}
+
+/// Why there is no file for the next group.
+pub(super) enum NoFile {
+    NoSpace,
+    Failed(String),
+}
+
+impl SharedFiles {
+    pub fn new(device: Arc<dyn Device>, file_len: u64, files: Files, tail: LogPosition) -> Self {
+        Self { device, file_len, state: Mutex::new((files, tail)) }
+    }
+
+    pub fn tail(&self) -> LogPosition {
+        self.lock().1
+    }
+
+    pub fn set_tail(&self, tail: LogPosition) {
+        self.lock().1 = tail;
+    }
+
+    /// The groups of the written file now end at `end`.
+    pub fn set_end(&self, end: u64) {
+        if let Some(last) = self.lock().0.used.back_mut() {
+            last.end = end;
+        }
+    }
+
+    pub fn bytes_since(&self, from: LogPosition) -> u64 {
+        let state = self.lock();
+        let used = state.0.used.iter().filter(|file| file.generation >= from.file_generation);
+        used.map(|file| {
+            let start = if file.generation == from.file_generation { from.offset } else { BLOCK as u64 };
+            file.end.saturating_sub(start)
+        })
+        .sum()
+    }
+
+    pub fn recycle_before(&self, position: LogPosition) -> Result<(), LogError> {
+        let mut state = self.lock();
+        let files = &mut state.0;
+        while files.used.len() > 1
+            && let Some(file) = files.used.pop_front_if(|it| it.generation < position.file_generation)
+        {
+            files.spare.push(Spare { path: file.path, len: file.len });
+        }
+        // The largest are the most useful.
+        files.spare.sort_by_key(|file| std::cmp::Reverse(file.len));
+        let excess = files.spare.split_off(files.spare.len().min(MAX_SPARE));
+        drop(state);
+        for file in excess {
+            self.device.remove(&file.path).map_err(|source| LogError::Io { file: file.path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file into use that holds a group of `bytes`, the first of which has this number.
+    pub fn next_file(&self, bytes: u64, first_group: u64) -> Result<Current, NoFile> {
+        let need = BLOCK as u64 + bytes;
+        let (spare, generation, salt) = {
+            let mut state = self.lock();
+            let files = &mut state.0;
+            let fits = files.spare.iter().rposition(|file| file.len >= need);
+            let spare = fits.map(|at| files.spare.remove(at));
+            (spare, files.next_generation, files.salt)
+        };
+        let salt = match salt {
+            Some(salt) => salt,
+            None => self.draw_salt()?,
+        };
+        let (path, len, file) = match spare {
+            Some(Spare { path, len }) => {
+                let file = self.device.open(&path, Caching::Direct).map_err(failed(&path))?;
+                (path, len, file)
+            }
+            None => self.create(self.file_len.max(need).next_multiple_of(BLOCK as u64))?,
+        };
+        let header = FileHeader { generation, first_group, salt, len };
+        // The header is durable before any group: so a file with a torn header holds none.
+        if let Err(error) = file.write_durably(0, &header.encode()) {
+            return Err(self.give_up(&path, &error));
+        }
+        let mut state = self.lock();
+        let files = &mut state.0;
+        files.salt = Some(salt);
+        files.next_generation = generation + 1;
+        files.used.push_back(Used { path: path.clone(), len, generation, end: BLOCK as u64 });
+        Ok(Current { file, path, generation, salt, len, offset: BLOCK as u64 })
+    }
+
+    fn draw_salt(&self) -> Result<Salt, NoFile> {
+        let mut salt = [0; SALT];
+        self.device.random(&mut salt).map_err(failed("random numbers"))?;
+        Ok(salt)
+    }
+
+    /// Where the disk is full, spare files that are too small make room.
+    fn create(&self, len: u64) -> Result<(String, u64, Arc<dyn DeviceFile>), NoFile> {
+        loop {
+            let mut state = self.lock();
+            let path = file_path(state.0.next_name);
+            state.0.next_name += 1;
+            drop(state);
+            match self.device.create(&path, len, Caching::Direct) {
+                Ok(file) => return Ok((path, len, file)),
+                Err(error) if is_no_space(&error) => {
+                    let Some(spare) = self.lock().0.spare.pop() else { return Err(NoFile::NoSpace) };
+                    self.device.remove(&spare.path).map_err(failed(&spare.path))?;
+                }
+                Err(error) => return Err(failed(&path)(error)),
+            }
+        }
+    }
+
+    /// A file whose header was refused must not turn up later with the same generation as another.
+    fn give_up(&self, path: &str, error: &DurableError) -> NoFile {
+        if error.is_no_space() && self.device.remove(path).is_ok() {
+            return NoFile::NoSpace;
+        }
+        NoFile::Failed(format!("{path}: {error}"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Files, LogPosition)> {
+        // No foreign code runs under the lock, so a poisoned lock still guards sound lists.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(path: &str) -> impl FnOnce(std::io::Error) -> NoFile {
+    let path = path.to_owned();
+    move |error| {
+        if is_no_space(&error) { NoFile::NoSpace } else { NoFile::Failed(format!("{path}: {error}")) }
+    }
+}
+
+impl From<NoFile> for CommitError {
+    fn from(error: NoFile) -> Self {
+        match error {
+            NoFile::NoSpace => Self::NoSpace,
+            NoFile::Failed(reason) => Self::Poisoned(reason.into()),
+        }
+    }
+}
+
+pub(super) fn file_path(number: u32) -> String {
+    format!("{FOLDER}/{number:08}.log")
+}
+
+/// The number in a file's name; `None` for files that are none of the log's.
+pub(super) fn file_number(name: &str) -> Option<u32> {
+    let digits = name.strip_suffix(".log")?;
+    if digits.len() != 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}

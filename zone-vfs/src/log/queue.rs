@@ -1,0 +1,277 @@
+//! What waits to be committed, and whose turn it is.
+//!
+//! Deficit round robin (Shreedhar and Varghese, 1995) by bytes over agents: whoever floods waits
+//! behind itself.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+use super::format::{MAX_TARGET, record_len};
+use super::{CommitError, Done, LogPosition, Record};
+use crate::id::AgentId;
+
+/// An agent with more bytes queued than this waits before it may queue more.
+const MAX_QUEUED: usize = 32 << 20;
+/// The smallest share that gets a turn; a share of zero would never let anything through.
+const MIN_SHARE: usize = 64;
+
+/// Who is told how a commit went.
+pub(super) enum Told {
+    /// Called before the tail moves.
+    Call(Done),
+    /// Woken after the tail has moved.
+    Wake(SyncSender<Result<LogPosition, CommitError>>),
+}
+
+/// A record that waits, and who is told about it.
+pub(super) struct Pending {
+    pub record: Record,
+    pub told: Told,
+    /// Bytes as stored, or why it cannot be stored: told in its turn, so that order holds.
+    pub size: Result<usize, CommitError>,
+}
+
+impl Pending {
+    pub fn new(mut record: Record, told: Told) -> Self {
+        let size = record_len(&record);
+        if size.is_err() {
+            record.needs = Vec::new();
+            record.body = Vec::new();
+        }
+        Self { record, told, size }
+    }
+
+    fn bytes(&self) -> usize {
+        self.size.as_ref().map_or(0, |size| *size)
+    }
+}
+
+#[derive(Default)]
+struct AgentQueue {
+    waiting: VecDeque<Pending>,
+    bytes: usize,
+    credit: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    agents: HashMap<AgentId, AgentQueue>,
+    /// Agents with something waiting, next first.
+    turns: VecDeque<AgentId>,
+    closed: bool,
+    poisoned: Option<Arc<str>>,
+}
+
+pub(super) struct SharedQueue {
+    queue: Mutex<Queue>,
+    /// Something waits, or the queue was closed.
+    filled: Condvar,
+    /// An agent's queue became shorter.
+    drained: Condvar,
+    committer: OnceLock<ThreadId>,
+    target: usize,
+    share: usize,
+}
+
+impl SharedQueue {
+    pub fn new(target: usize, share: usize) -> Self {
+        Self {
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+            committer: OnceLock::new(),
+            target: target.clamp(1, MAX_TARGET),
+            share: share.max(MIN_SHARE),
+        }
+    }
+
+    /// The calling thread is the committer.
+    pub fn serve(&self) {
+        self.committer.get_or_init(|| std::thread::current().id());
+    }
+
+    pub fn push(&self, pending: impl IntoIterator<Item = Pending>) {
+        let waits = self.committer.get() != Some(&std::thread::current().id());
+        let mut queue = self.lock();
+        let mut any = false;
+        for pending in pending {
+            let agent = pending.record.agent;
+            while waits && queue.agents.get(&agent).is_some_and(|it| it.bytes > MAX_QUEUED) {
+                self.filled.notify_one();
+                queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            queue.push(pending);
+            any = true;
+        }
+        if any {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits for work and takes a group of it; `None` when closed and empty.
+    pub fn take_group(&self) -> Option<Vec<Pending>> {
+        let mut queue = self.lock();
+        while queue.turns.is_empty() {
+            if queue.closed {
+                return None;
+            }
+            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        let group = queue.take_group(self.target, self.share);
+        drop(queue);
+        self.drained.notify_all();
+        Some(group)
+    }
+
+    /// Takes everything that `agents` have queued.
+    pub fn take_all_of(&self, agents: impl IntoIterator<Item = AgentId>) -> Vec<Pending> {
+        let mut queue = self.lock();
+        let mut taken = Vec::new();
+        for agent in agents {
+            if let Some(waiting) = queue.agents.remove(&agent) {
+                queue.turns.retain(|it| *it != agent);
+                taken.extend(waiting.waiting);
+            }
+        }
+        drop(queue);
+        self.drained.notify_all();
+        taken
+    }
+
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_one();
+    }
+
+    pub fn poison(&self, reason: Arc<str>) {
+        self.lock().poisoned.get_or_insert(reason);
+    }
+
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        self.lock().poisoned.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No foreign code runs under the lock, so a poisoned lock still guards a sound queue.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn push(&mut self, pending: Pending) {
+        let agent = pending.record.agent;
+        let queue = self.agents.entry(agent).or_default();
+        if queue.waiting.is_empty() {
+            self.turns.push_back(agent);
+        }
+        queue.bytes += pending.bytes();
+        queue.waiting.push_back(pending);
+    }
+
+    fn take_group(&mut self, target: usize, share: usize) -> Vec<Pending> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while bytes < target
+            && let Some(agent) = self.turns.pop_front()
+        {
+            let Some(queue) = self.agents.get_mut(&agent) else { continue };
+            queue.credit += share;
+            let mut full = false;
+            while let Some(size) = queue.waiting.front().map(Pending::bytes) {
+                full = bytes > 0 && bytes + size > target;
+                if full || size > queue.credit {
+                    break;
+                }
+                queue.credit -= size;
+                queue.bytes -= size;
+                bytes += size;
+                group.extend(queue.waiting.pop_front());
+            }
+            if queue.waiting.is_empty() {
+                self.agents.remove(&agent);
+            } else if full {
+                // It is first in the next group, with what is left of this turn.
+                queue.credit = queue.credit.saturating_sub(share);
+                self.turns.push_front(agent);
+                break;
+            } else {
+                self.turns.push_back(agent);
+            }
+        }
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Epoch, Sequence};
+    use uuid::Uuid;
+
+    fn pending(agent: u128, sequence: u64, bytes: usize) -> Pending {
+        let record = Record {
+            agent: AgentId(Uuid::from_u128(agent)),
+            epoch: Epoch(1),
+            sequence: Sequence(sequence),
+            needs: Vec::new(),
+            body: vec![0; bytes],
+        };
+        Pending::new(record, Told::Call(Box::new(|_| {})))
+    }
+
+    fn drain(queue: &mut Queue, target: usize, share: usize) -> Vec<Vec<(u128, u64)>> {
+        let mut groups = Vec::new();
+        while !queue.turns.is_empty() {
+            let group = queue.take_group(target, share);
+            assert!(!group.is_empty(), "a group that takes nothing never ends");
+            let names = |it: &Pending| (it.record.agent.0.as_u128(), it.record.sequence.0);
+            groups.push(group.iter().map(names).collect());
+        }
+        assert!(queue.agents.is_empty());
+        groups
+    }
+
+    #[test]
+    fn a_flooder_waits_behind_itself() {
+        let mut queue = Queue::default();
+        for sequence in 0..1000 {
+            queue.push(pending(1, sequence, 4000));
+        }
+        for agent in 2..12 {
+            queue.push(pending(agent, 0, 100));
+        }
+        let groups = drain(&mut queue, 64 << 10, 8 << 10);
+        for agent in 2..12 {
+            assert!(groups[0].contains(&(agent, 0)), "agent {agent} is in the first group");
+        }
+        let flood: Vec<u64> = groups.iter().flatten().filter(|it| it.0 == 1).map(|it| it.1).collect();
+        assert_eq!(flood, (0..1000).collect::<Vec<_>>(), "all of it, in order");
+    }
+
+    #[test]
+    fn equal_floods_share_equally() {
+        let mut queue = Queue::default();
+        for sequence in 0..200 {
+            queue.push(pending(1, sequence, 1000));
+            queue.push(pending(2, sequence, 1000));
+        }
+        for group in &drain(&mut queue, 32 << 10, 4 << 10)[..5] {
+            let first = group.iter().filter(|it| it.0 == 1).count() * 2;
+            assert!(first.abs_diff(group.len()) <= 8, "{first} of {}", group.len());
+        }
+    }
+
+    #[test]
+    fn a_record_larger_than_a_group_goes_alone() {
+        let mut queue = Queue::default();
+        queue.push(pending(1, 0, 1 << 20));
+        queue.push(pending(2, 0, 10));
+        queue.push(pending(1, 1, 10));
+        let groups = drain(&mut queue, 64 << 10, 1 << 10);
+        assert_eq!(groups[0], [(2, 0)]);
+        assert_eq!(groups[1], [(1, 0)]);
+        assert_eq!(groups[2], [(1, 1)]);
+    }
+}
