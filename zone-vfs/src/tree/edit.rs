@@ -75,11 +75,7 @@ pub(super) fn grow(root: &mut Node, split: Split) {
     *root = Node::branch(level, vec![split.key], vec![Child::from(lower), Child::from(split.upper)]);
 }
 
-pub(super) fn remove(
-    node: &mut Node,
-    store: &dyn ChunkStore,
-    key: &Key,
-) -> Result<Option<Value>, TreeError> {
+pub(super) fn remove(node: &mut Node, store: &dyn ChunkStore, key: &Key) -> Result<Option<Value>, TreeError> {
     match &mut node.entries {
         Entries::Leaf(entries) => {
             let Ok(index) = entries.binary_search_by(|(at, _)| at.cmp(key)) else { return Ok(None) };
@@ -153,8 +149,7 @@ impl Node {
             return;
         }
         let Entries::Branch { keys, children } = &mut self.entries else { return };
-        let (Some(upper), Ok(lower)) =
-            (children[left + 1].in_memory().cloned(), children[left].edit(store))
+        let (Some(upper), Ok(lower)) = (children[left + 1].in_memory().cloned(), children[left].edit(store))
         else {
             return;
         };

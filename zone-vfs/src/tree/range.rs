@@ -13,11 +13,7 @@ pub struct Range<'a> {
 
 impl Tree {
     /// The entries from `from` on.
-    pub fn range<'a>(
-        &'a self,
-        store: &'a dyn ChunkStore,
-        from: Bound<&Key>,
-    ) -> Result<Range<'a>, TreeError> {
+    pub fn range<'a>(&'a self, store: &'a dyn ChunkStore, from: Bound<&Key>) -> Result<Range<'a>, TreeError> {
         let mut path = Vec::with_capacity(4);
         let mut node: &Node = self.root.root(store)?;
         loop {
@@ -67,15 +63,13 @@ impl<'a> Iterator for Range<'a> {
                     }
                     self.path.pop();
                 }
-                Entries::Branch { children, .. } if at < children.len() => {
-                    match node.child(at, self.store) {
-                        Ok(child) => self.path.push((child, 0)),
-                        Err(error) => {
-                            self.path.clear();
-                            return Some(Err(error));
-                        }
+                Entries::Branch { children, .. } if at < children.len() => match node.child(at, self.store) {
+                    Ok(child) => self.path.push((child, 0)),
+                    Err(error) => {
+                        self.path.clear();
+                        return Some(Err(error));
                     }
-                }
+                },
                 Entries::Branch { .. } => {
                     self.path.pop();
                 }

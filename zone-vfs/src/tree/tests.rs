@@ -304,7 +304,8 @@ fn nodes_that_do_not_belong_are_refused() {
     }
     let impossible = Node::branch(MAX_LEVEL + 1, vec![], vec![leaf(0..1)]);
     assert!(Node::decode(&impossible.encode(&store).unwrap()).is_err());
-    let backwards = Node::leaf(vec![(inode_key(2), value_for(&inode_key(2), 0)), (inode_key(1), Value::Orphan)]);
+    let backwards =
+        Node::leaf(vec![(inode_key(2), value_for(&inode_key(2), 0)), (inode_key(1), Value::Orphan)]);
     assert!(Node::decode(&backwards.encode(&store).unwrap()).is_err());
     let mismatched = Node::leaf(vec![(inode_key(1), Value::Orphan)]);
     assert!(Node::decode(&mismatched.encode(&store).unwrap()).is_err());

@@ -186,7 +186,9 @@ impl Value {
             Value::Extent(ExtentValue::Memory(extent)) => {
                 StoredValue::Extent { hash: extent.store(store)?, len: extent.bytes().len() as u32 }
             }
-            Value::Extent(ExtentValue::Stored { hash, len }) => StoredValue::Extent { hash: *hash, len: *len },
+            Value::Extent(ExtentValue::Stored { hash, len }) => {
+                StoredValue::Extent { hash: *hash, len: *len }
+            }
             Value::Orphan => StoredValue::Orphan,
         })
     }

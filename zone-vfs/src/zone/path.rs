@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{
-    Access, ErrorCode, MAX_LINKS_FOLLOWED, MAX_PATH, Result, Stat, Zone, ZoneError, is_directory,
-};
+use super::{Access, ErrorCode, MAX_LINKS_FOLLOWED, MAX_PATH, Result, Stat, Zone, ZoneError, is_directory};
 use crate::contract::Operation;
 use crate::id::Inode;
 use crate::tree::{Body, FileKind, MAX_NAME, MAX_TARGET, Name};
