@@ -2,7 +2,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{TreeError, bytes};
+use super::{Key, Part, TreeError, bytes};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::{Hash, Inode, Timestamp};
 
@@ -186,7 +186,9 @@ impl Value {
             Value::Extent(ExtentValue::Memory(extent)) => {
                 StoredValue::Extent { hash: extent.store(store)?, len: extent.bytes().len() as u32 }
             }
-            Value::Extent(ExtentValue::Stored { hash, len }) => StoredValue::Extent { hash: *hash, len: *len },
+            Value::Extent(ExtentValue::Stored { hash, len }) => {
+                StoredValue::Extent { hash: *hash, len: *len }
+            }
             Value::Orphan => StoredValue::Orphan,
         })
     }
@@ -205,6 +207,18 @@ impl Value {
             StoredValue::Extent { hash, len } => Value::Extent(ExtentValue::Stored { hash, len }),
             StoredValue::Orphan => Value::Orphan,
         })
+    }
+
+    /// Checks that it is a value for such a key.
+    pub(crate) fn check_under(&self, key: &Key) -> Result<(), TreeError> {
+        let fits = matches!(
+            (&key.part, self),
+            (Part::Inode, Value::Inode(_))
+                | (Part::Dirent(_), Value::Dirent { .. })
+                | (Part::Extent(_), Value::Extent(_))
+                | (Part::Orphan(_), Value::Orphan)
+        );
+        fits.then_some(()).ok_or(TreeError::Damaged("a value does not fit its key"))
     }
 
     /// An upper bound of the encoded size. Bytes.

@@ -1,75 +1,233 @@
-//! A zone: a filesystem in a tree, under a contract and a quota.
+//! A zone: a filesystem in a [`Tree`](crate::tree::Tree), under a contract and a quota.
+//!
+//! All filesystem meaning lies here, once. Callers name files by [`Inode`] and paths by a base
+//! directory and bytes; an [`Access`] says who asks and what time it is. A [`Zone`] is one writer's
+//! live state; [`Zone::snapshot`] gives a [`ZoneRoot`], which never changes and from which any number
+//! of zones can go on.
+//!
+//! Times are those that callers pass in; nothing here asks a clock. Reading does not change a
+//! file's access time, which is set only explicitly.
 
+mod changes;
+mod directory;
 mod error;
+mod file;
+mod open;
+mod path;
+mod ranges;
 mod root;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
 mod types;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::chunks::ChunkStore;
-use crate::contract::ZoneKind;
+use crate::contract::{self, Effect, Operation, ZoneKind};
 use crate::id::{Inode, Timestamp};
-use crate::tree::Name;
+use crate::tree::{Body, FileKind, InodeRecord, Key, Tree, Value};
 
 pub use error::{Cause, ErrorCode, ZoneError};
 pub use root::{StoredRoot, ZoneRoot};
-pub use types::*;
+pub use types::{
+    Access, Bytes, Change, DirEntry, DrainLimits, Drained, MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE,
+    MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat, Usage,
+};
+
+use state::State;
+use table::OpenTable;
 
 type Result<T, E = ZoneError> = std::result::Result<T, E>;
-fn later<T>() -> Result<T> { Err(ErrorCode::Unsupported.into()) }
 
-/// A live zone.
-pub struct Zone {}
+/// The live state of a zone.
+///
+/// An operation that fails has changed nothing.
+pub struct Zone {
+    kind: ZoneKind,
+    quota: Quota,
+    usage: Usage,
+    next_inode: Inode,
+    /// The counters at the last drain.
+    drained: (Inode, Usage),
+    state: State,
+    open: OpenTable,
+    /// The open files that are newer than the tree.
+    dirty: Vec<Inode>,
+}
 
-#[allow(unused_variables, missing_docs)]
 impl Zone {
-    pub fn new(kind: ZoneKind, quota: Quota, now: Timestamp, store: Arc<dyn ChunkStore>) -> Self { Zone {} }
-    pub fn from_root(root: ZoneRoot, store: Arc<dyn ChunkStore>) -> Self { Zone {} }
-    /// Cheap. Includes what has not been drained.
-    pub fn snapshot(&mut self) -> Result<ZoneRoot> { later() }
-    pub fn kind(&self) -> ZoneKind { ZoneKind::Workspace }
-    pub fn quota(&self) -> Quota { Quota::default() }
-    pub fn set_quota(&mut self, quota: Quota) {}
-    pub fn usage(&self) -> Usage { Usage::default() }
+    /// An empty zone, whose root directory is made at `now`. Its first drain contains that directory.
+    pub fn new(kind: ZoneKind, quota: Quota, now: Timestamp, store: Arc<dyn ChunkStore>) -> Self {
+        let mut tree = Tree::default();
+        let root = new_record(Body::Directory { parent: Inode::ROOT }, 0, now);
+        let key = Key::inode(Inode::ROOT);
+        tree.insert(&*store, key.clone(), Value::Inode(root)).expect("a tree without stored nodes");
+        let next_inode = Inode::ROOT.next();
+        let root = ZoneRoot { kind, quota, usage: Usage::default(), next_inode, tree, resident_bytes: 0 };
+        let mut zone = Self::from_root(root, store);
+        zone.state.pending.insert(key, state::Pending::Value);
+        zone.drained = (Inode(0), Usage::default());
+        zone
+    }
 
-    // Open files. read, write, append, set_size need an open inode; everything else takes any.
-    pub fn open(&mut self, access: Access, base: Inode, path: &[u8], options: OpenOptions) -> Result<Inode> { later() }
-    pub fn open_inode(&mut self, inode: Inode) -> Result<()> { later() }
-    pub fn close(&mut self, inode: Inode) -> Result<()> { later() }
-    /// Orphans (unlinked, were open in the snapshot) that are neither open nor in `keep` are dropped.
-    pub fn drop_orphans_except(&mut self, keep: &BTreeSet<Inode>) -> Result<()> { later() }
+    /// A zone that goes on from `root`. No file is open; orphans are still there, to be opened with
+    /// [`Zone::open_inode`] or dropped with [`Zone::drop_orphans_except`].
+    pub fn from_root(root: ZoneRoot, store: Arc<dyn ChunkStore>) -> Self {
+        let ZoneRoot { kind, quota, usage, next_inode, tree, resident_bytes } = root;
+        Self {
+            kind,
+            quota,
+            usage,
+            next_inode,
+            drained: (next_inode, usage),
+            state: State { tree, store, pending: BTreeMap::new(), dirty_bytes: 0, resident_bytes },
+            open: OpenTable::default(),
+            dirty: Vec::new(),
+        }
+    }
 
-    pub fn resolve(&mut self, access: Access, base: Inode, path: &[u8], follow: bool) -> Result<Inode> { later() }
-    pub fn stat(&self, access: Access, inode: Inode) -> Result<Stat> { later() }
-    pub fn stat_at(&mut self, access: Access, base: Inode, path: &[u8], follow: bool) -> Result<Stat> { later() }
-    pub fn readdir(&self, access: Access, directory: Inode, after: Option<&Name>, max: usize) -> Result<Vec<DirEntry>> { later() }
-    pub fn readlink(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<Vec<u8>> { later() }
+    /// The zone as it stands, with what was not drained yet.
+    pub fn snapshot(&mut self) -> Result<ZoneRoot> {
+        self.settle()?;
+        Ok(ZoneRoot {
+            kind: self.kind,
+            quota: self.quota,
+            usage: self.usage,
+            next_inode: self.next_inode,
+            tree: self.state.tree.clone(),
+            resident_bytes: self.state.resident_bytes,
+        })
+    }
 
-    pub fn read(&mut self, access: Access, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize> { later() }
-    /// At most to the end of the chunk that holds `offset`; no copy. Empty at the end of the file.
-    pub fn read_shared(&mut self, access: Access, inode: Inode, offset: u64, max: usize) -> Result<Bytes> { later() }
-    pub fn write(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<usize> { later() }
-    /// The offset at which it was written.
-    pub fn append(&mut self, access: Access, inode: Inode, data: &[u8]) -> Result<u64> { later() }
-    pub fn set_size(&mut self, access: Access, inode: Inode, size: u64) -> Result<()> { later() }
-    pub fn set_times(&mut self, access: Access, inode: Inode, accessed: Option<Timestamp>, modified: Option<Timestamp>) -> Result<()> { later() }
-    pub fn advise(&self, access: Access, inode: Inode, offset: u64, len: u64) -> Result<()> { later() }
+    /// Its kind.
+    pub fn kind(&self) -> ZoneKind {
+        self.kind
+    }
 
-    pub fn mkdir(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<Inode> { later() }
-    pub fn rmdir(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<()> { later() }
-    pub fn unlink(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<()> { later() }
-    pub fn rename(&mut self, access: Access, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<()> { later() }
-    pub fn link(&mut self, access: Access, from: (Inode, &[u8]), follow: bool, to: (Inode, &[u8])) -> Result<()> { later() }
-    pub fn symlink(&mut self, access: Access, target: &[u8], base: Inode, path: &[u8]) -> Result<Inode> { later() }
+    /// Its quota.
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
 
-    // The log.
-    pub fn is_dirty(&self) -> bool { false }
-    pub fn drain_changes(&mut self, limits: &DrainLimits) -> Result<Drained> { later() }
-    pub fn apply(&mut self, changes: &[Change]) -> Result<()> { later() }
-    /// An upper bound of the bytes written since the last drain.
-    pub fn dirty_bytes(&self) -> usize { 0 }
-    /// Bytes of file content held in memory by the tree; `spill` moves it to the store.
-    pub fn resident_bytes(&self) -> usize { 0 }
-    pub fn spill(&mut self) -> Result<()> { later() }
+    /// Sets the quota, for the host. What is used already stays, also beyond it.
+    pub fn set_quota(&mut self, quota: Quota) {
+        self.quota = quota;
+    }
+
+    /// What it uses.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Bytes of file content that the tree holds in memory. Open files hold one chunk each beside.
+    pub fn resident_bytes(&self) -> usize {
+        self.state.resident_bytes
+    }
+
+    /// Moves the file content that is in memory to the chunk store. Nothing that can be seen changes.
+    pub fn spill(&mut self) -> Result<()> {
+        self.settle()?;
+        // An open file's chunk would keep its memory, so it is read again when needed.
+        for file in self.open.values_mut() {
+            file.chunk = None;
+        }
+        self.state.tree.spill(&*self.state.store)?;
+        self.state.resident_bytes = 0;
+        Ok(())
+    }
+
+    /// Asks the contract. The only call of it for operations on zones.
+    #[inline]
+    fn check(&self, access: Access, operation: Operation) -> Result<Effect> {
+        Ok(contract::check(self.kind, access.mount, operation)?)
+    }
+
+    /// The record of an inode, as it is now.
+    #[inline]
+    fn record(&self, inode: Inode) -> Result<&InodeRecord> {
+        match self.open.get(&inode) {
+            Some(file) => Ok(&file.record),
+            None => self.state.record(inode),
+        }
+    }
+
+    /// Changes the record of an inode. Cannot fail when the record was read before.
+    fn update(&mut self, inode: Inode, change: impl FnOnce(&mut InodeRecord)) -> Result<()> {
+        if let Some(file) = self.open.get_mut(&inode) {
+            change(&mut file.record);
+            self.touch(inode);
+            return Ok(());
+        }
+        let mut record = self.state.record(inode)?.clone();
+        change(&mut record);
+        self.state.put(Key::inode(inode), Value::Inode(record))
+    }
+
+    /// Notes that an open file is newer than the tree.
+    #[inline]
+    fn touch(&mut self, inode: Inode) {
+        if let Some(file) = self.open.get_mut(&inode)
+            && !file.dirty
+        {
+            file.dirty = true;
+            self.dirty.push(inode);
+        }
+    }
+
+    /// Brings the tree up to date with the open files.
+    fn settle(&mut self) -> Result<()> {
+        while let Some(inode) = self.dirty.last().copied() {
+            self.settle_file(inode)?;
+            self.dirty.pop();
+        }
+        Ok(())
+    }
+
+    /// Brings the tree up to date with one open file. The caller takes it off the list of dirty ones.
+    fn settle_file(&mut self, inode: Inode) -> Result<()> {
+        if let Some(file) = self.open.get_mut(&inode)
+            && file.dirty
+        {
+            file.write_back(&mut self.state, inode)?;
+            self.state.put(Key::inode(inode), Value::Inode(file.record.clone()))?;
+            file.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Checks that so much more may be used.
+    fn afford(&self, bytes: u64, inodes: u64) -> Result<()> {
+        let fits = |used: u64, more: u64, quota: u64| {
+            more == 0 || used.checked_add(more).is_some_and(|sum| sum <= quota)
+        };
+        if fits(self.usage.bytes, bytes, self.quota.bytes)
+            && fits(self.usage.inodes, inodes, self.quota.inodes)
+        {
+            return Ok(());
+        }
+        Err(ZoneError::rule(ErrorCode::Quota, "the zone's quota is used up"))
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zone")
+            .field("kind", &self.kind)
+            .field("usage", &self.usage)
+            .field("next_inode", &self.next_inode)
+            .field("open", &self.open.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn new_record(body: Body, size: u64, now: Timestamp) -> InodeRecord {
+    InodeRecord { links: 1, size, accessed: now, modified: now, changed: now, body }
+}
+
+fn is_directory(kind: FileKind) -> bool {
+    kind == FileKind::Directory
 }

@@ -15,7 +15,7 @@ pub const MAX_LINKS_FOLLOWED: usize = 40;
 pub const MAX_FILE_SIZE: u64 = 1 << 40;
 /// How many names a file can have.
 pub const MAX_NAMES: u32 = 65_000;
-/// How many directories can lie inside one another.
+/// How deep a directory can lie that another directory is moved into.
 pub const MAX_DIRECTORY_DEPTH: usize = 1024;
 
 /// Who asks, and when.

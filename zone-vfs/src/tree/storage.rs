@@ -1,0 +1,90 @@
+use std::sync::Arc;
+
+use super::node::{Child, Entries, Node};
+use super::{ExtentValue, Tree, TreeError, Value};
+use crate::chunks::{ChunkError, ChunkStore};
+use crate::id::Hash;
+
+impl Tree {
+    /// The tree whose root node has the address `root`. Nothing is read before it is needed.
+    pub fn load(root: Hash) -> Self {
+        Self { root: Child::stored(root) }
+    }
+
+    /// Stores every node and chunk that is not stored yet, and gives the address of the root.
+    ///
+    /// Clones of this tree know then, too, that the nodes they share are stored. Two trees of equal
+    /// content can have different roots, since the form of a tree depends on how it came about.
+    pub fn store(&self, store: &dyn ChunkStore) -> Result<Hash, TreeError> {
+        self.root.store(store)
+    }
+
+    /// Stores the chunks that are in memory and lets go of them. Content and root stay the same.
+    pub fn spill(&mut self, store: &dyn ChunkStore) -> Result<(), TreeError> {
+        if let Some(root) = self.root.link_mut() {
+            spill(root, store)?;
+        }
+        Ok(())
+    }
+
+    /// A digest of the content alone: equal exactly for trees that hold the same.
+    ///
+    /// Reads the whole tree and stores the chunks that are in memory.
+    pub fn digest(&self, store: &dyn ChunkStore) -> Result<Hash, TreeError> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = Vec::new();
+        for entry in self.iter(store)? {
+            let (key, value) = entry?;
+            buffer.clear();
+            buffer = postcard::to_extend(&(key, value.to_stored(store)?), buffer)?;
+            hasher.update(&(buffer.len() as u64).to_le_bytes());
+            hasher.update(&buffer);
+        }
+        Ok(Hash(*hasher.finalize().as_bytes()))
+    }
+}
+
+/// Whether there is a chunk to let go of in what is loaded below `node`.
+fn holds_chunks(node: &Node) -> bool {
+    match &node.entries {
+        Entries::Leaf(entries) => entries.iter().any(|(_, value)| is_in_memory(value)),
+        Entries::Branch { children, .. } => {
+            children.iter().filter_map(Child::in_memory).any(|child| holds_chunks(child))
+        }
+    }
+}
+
+fn is_in_memory(value: &Value) -> bool {
+    matches!(value, Value::Extent(ExtentValue::Memory(_)))
+}
+
+fn spill(node: &mut Arc<Node>, store: &dyn ChunkStore) -> Result<(), ChunkError> {
+    if !holds_chunks(node) {
+        return Ok(());
+    }
+    // The address, if there is one, stays: the stored form names the chunk in either case.
+    match &mut Arc::make_mut(node).entries {
+        Entries::Leaf(entries) => {
+            for (_, value) in entries {
+                if let Value::Extent(extent @ ExtentValue::Memory(_)) = value {
+                    extent.spill(store)?;
+                }
+            }
+        }
+        Entries::Branch { children, .. } => {
+            for child in children.iter_mut().filter_map(Child::link_mut) {
+                spill(child, store)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl ExtentValue {
+    fn spill(&mut self, store: &dyn ChunkStore) -> Result<(), ChunkError> {
+        if let ExtentValue::Memory(extent) = self {
+            *self = ExtentValue::Stored { hash: extent.store(store)?, len: extent.bytes().len() as u32 };
+        }
+        Ok(())
+    }
+}
