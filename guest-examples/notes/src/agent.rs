@@ -197,9 +197,8 @@ impl Agent {
     fn time(&mut self) -> Answer {
         let started = *self.started.get_or_insert_with(Instant::now);
         let wall = SystemTime::UNIX_EPOCH.elapsed().map_err(|error| error.to_string())?;
-        let elapsed = Instant::now()
-            .checked_duration_since(started)
-            .ok_or("the monotonic clock went back")?;
+        let elapsed =
+            Instant::now().checked_duration_since(started).ok_or("the monotonic clock went back")?;
         Ok(format!("{} {}", wall.as_nanos(), elapsed.as_nanos()))
     }
 }
