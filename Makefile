@@ -20,6 +20,7 @@ test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ to
 	else \
 	  set -x; $(CARGO) test --workspace; \
 	fi
+	cd guest-examples && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build $(CARGO) test --locked --release --lib
 
 bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js

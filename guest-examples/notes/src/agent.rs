@@ -71,7 +71,7 @@ impl Agent {
         self.turns += 1;
         let told = |error: io::Error| error.to_string();
         match command {
-            Command::Note(text) => self.note(text).map_err(told),
+            Command::Note(text) => self.note(&text).map_err(told),
             Command::List => Ok(self.list()),
             Command::Status => self.status().map_err(told),
             Command::ForgetTry => self.forget_try(),
@@ -119,7 +119,7 @@ impl Agent {
     }
 
     /// Memory and four zones change together here, so that a turn which is torn apart shows.
-    fn note(&mut self, text: String) -> io::Result<String> {
+    fn note(&mut self, text: &str) -> io::Result<String> {
         let text = text.replace('\n', " ");
         let number = self.notes.len() + 1;
         zones::learn_how_to()?;

@@ -38,7 +38,7 @@ fn run(words: &[&str], args: &[String]) -> io::Result<()> {
         }
         ["large", size] => {
             let size: usize = size.parse().map_err(io::Error::other)?;
-            let block: Vec<u8> = (0..64 * 1024).map(|at| b'a' + (at % 26) as u8).collect();
+            let block: Vec<u8> = (0..64 * 1024).map(|at| b"abcdefghijklmnopqrstuvwxyz"[at % 26]).collect();
             let mut left = size.min(MAX_LARGE);
             while left > 0 {
                 let piece = left.min(block.len());

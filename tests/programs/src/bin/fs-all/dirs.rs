@@ -56,7 +56,7 @@ pub fn all(checks: &mut Checks, place: &Place) {
         let mut want = BTreeSet::new();
         for number in 0..MANY {
             let name = format!("entry-{number}");
-            if number % 10 == 0 {
+            if number.is_multiple_of(10) {
                 fs::create_dir(folder.join(&name))?;
             } else {
                 fs::write(folder.join(&name), "")?;
@@ -69,7 +69,7 @@ pub fn all(checks: &mut Checks, place: &Place) {
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let number: usize = entry.file_name().to_string_lossy()[6..].parse()?;
-            same(&entry.file_type()?.is_dir(), &(number % 10 == 0))?;
+            same(&entry.file_type()?.is_dir(), &(number.is_multiple_of(10)))?;
         }
         Ok(())
     });
