@@ -19,11 +19,8 @@ usage: hello-command [COMMAND]
   ls [FOLDER]      lists a folder
   rm FILE          removes a file
   env              lists the environment
-  exit CODE        ends with this status
+  fail             ends with a status that is not zero
   trap             ends as a program with a bug does";
-
-/// Ended by a wrong call, as other programs do it.
-const STATUS_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -49,11 +46,11 @@ fn run(words: &[&str]) -> io::Result<ExitCode> {
         ["ls", folder] => ls(folder)?,
         ["rm", file] => fs::remove_file(file).map_err(|error| about(file, &error))?,
         ["env"] => environment()?,
-        ["exit", code] => return Ok(code.parse::<u8>().map_or(ExitCode::from(STATUS_USAGE), ExitCode::from)),
+        ["fail"] => return Err(io::Error::other("told to fail")),
         ["trap"] => panic!("told to trap"),
         _ => {
             eprintln!("{USAGE}");
-            return Ok(ExitCode::from(STATUS_USAGE));
+            return Ok(ExitCode::FAILURE);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -82,7 +79,8 @@ fn hello() -> io::Result<()> {
 }
 
 fn journal(text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).open(JOURNAL).map_err(|e| about(JOURNAL, &e))?;
+    let mut file =
+        OpenOptions::new().append(true).create(true).open(JOURNAL).map_err(|e| about(JOURNAL, &e))?;
     writeln!(file, "{text}").map_err(|error| about(JOURNAL, &error))
 }
 
@@ -96,7 +94,7 @@ fn wc(files: &[&str]) -> io::Result<()> {
 fn count(name: &str, mut input: impl Read) -> io::Result<()> {
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes).map_err(|error| about(name, &error))?;
-    let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     let words = bytes.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count();
     writeln!(io::stdout(), "{lines} {words} {} {name}", bytes.len())
 }

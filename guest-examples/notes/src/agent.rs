@@ -71,7 +71,7 @@ impl Agent {
         self.turns += 1;
         let told = |error: io::Error| error.to_string();
         match command {
-            Command::Note(text) => self.note(text).map_err(told),
+            Command::Note(text) => self.note(&text).map_err(told),
             Command::List => Ok(self.list()),
             Command::Status => self.status().map_err(told),
             Command::ForgetTry => self.forget_try(),
@@ -119,7 +119,7 @@ impl Agent {
     }
 
     /// Memory and four zones change together here, so that a turn which is torn apart shows.
-    fn note(&mut self, text: String) -> io::Result<String> {
+    fn note(&mut self, text: &str) -> io::Result<String> {
         let text = text.replace('\n', " ");
         let number = self.notes.len() + 1;
         zones::learn_how_to()?;
@@ -197,9 +197,8 @@ impl Agent {
     fn time(&mut self) -> Answer {
         let started = *self.started.get_or_insert_with(Instant::now);
         let wall = SystemTime::UNIX_EPOCH.elapsed().map_err(|error| error.to_string())?;
-        let elapsed = Instant::now()
-            .checked_duration_since(started)
-            .ok_or("the monotonic clock went back")?;
+        let elapsed =
+            Instant::now().checked_duration_since(started).ok_or("the monotonic clock went back")?;
         Ok(format!("{} {}", wall.as_nanos(), elapsed.as_nanos()))
     }
 }

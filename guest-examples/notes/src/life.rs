@@ -16,7 +16,10 @@ pub fn who(turns: u64) -> String {
     };
     let parent = lifecycle::parent().unwrap_or_else(|| "-".into());
     let generation = lifecycle::generation();
-    format!("id={} name={} generation={generation} cause={cause} parent={parent} turns={turns}", me.id, me.name)
+    format!(
+        "id={} name={} generation={generation} cause={cause} parent={parent} turns={turns}",
+        me.id, me.name
+    )
 }
 
 /// A generator of random numbers in the guest's own memory (splitmix64, Steele and others 2014).

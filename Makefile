@@ -1,0 +1,55 @@
+# What one can do here; `make` alone lists it. Each target does its own set-up.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint fmt guests install clean
+
+CARGO ?= cargo
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Build, and tell the story of one agent (needs Rust and a C compiler)
+	@scripts/build-guests.sh
+	$(CARGO) build --release --package dormouse
+	@scripts/demo.sh
+
+test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ too)
+	@scripts/build-guests.sh --python --js
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	  set -x; $(CARGO) nextest run --workspace && $(CARGO) test --workspace --doc; \
+	else \
+	  set -x; $(CARGO) test --workspace; \
+	fi
+	cd guest-examples && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build $(CARGO) test --locked --release --lib
+
+bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
+	@scripts/build-guests.sh --python --js
+	$(CARGO) bench --package dormouse-benches
+
+lint: ## Check format, lints, licences and advisories
+	@scripts/wasm-target.sh
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@for workspace in guest-examples tests/programs; do \
+	  (set -x; cd $$workspace && $(CARGO) fmt --check && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build \
+	    $(CARGO) clippy --locked --target wasm32-wasip2 --release -- -D warnings) || exit 1; \
+	done
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  set -x; $(CARGO) deny check; \
+	else \
+	  echo "lint: cargo-deny is not installed, so licences and advisories were not checked"; \
+	fi
+
+fmt: ## Format everything
+	$(CARGO) fmt
+	cd guest-examples && $(CARGO) fmt
+	cd tests/programs && $(CARGO) fmt
+
+guests: ## Build all guests into target/guests
+	@scripts/build-guests.sh --python --js
+
+install: ## Install the command `dormouse`
+	$(CARGO) install --locked --path host
+
+clean: ## Delete everything that was built
+	rm -rf target guest-examples/target tests/programs/target

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Builds the guests into target/guests/NAME.wasm: the Rust ones always, the Python and JavaScript
+# ones when asked for. Their tools go into target/tools; what has not changed is not built again.
+#   usage: scripts/build-guests.sh [--python] [--js]
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+
+componentize_py=0.25.1
+componentize_qjs=0.4.5
+python_least=3.10
+node_least=20
+
+out=$root/target/guests
+tools=$root/target/tools
+python= js=
+for option in "$@"; do
+  case $option in
+    --python) python=yes ;;
+    --js) js=yes ;;
+    *) echo "usage: scripts/build-guests.sh [--python] [--js]" >&2; exit 2 ;;
+  esac
+done
+mkdir -p "$out" "$tools"
+
+fail() { echo "build-guests: $*" >&2; exit 1; }
+
+# One number for the content and names of files: `digest VERSION FILE...`
+digest() {
+  { echo "$1"; shift; cksum "$@"; } | cksum | tr ' ' -
+}
+
+# `fresh NAME DIGEST`: whether the guest was built from just this.
+fresh() {
+  [ -f "$out/$1.wasm" ] && [ "$(cat "$out/.$1.stamp" 2>/dev/null)" = "$2" ]
+}
+
+# `finish NAME DIGEST FILE`: puts a built guest in place; its stamp comes last.
+finish() {
+  mv "$3" "$out/$1.wasm"
+  echo "$2" >"$out/.$1.stamp"
+  echo "built target/guests/$1.wasm"
+}
+
+build_rust() {
+  local workspace wasm name
+  scripts/wasm-target.sh
+  for workspace in guest-examples tests/programs; do
+    (cd "$workspace" && CARGO_TARGET_DIR=$root/target/guest-build \
+      cargo build --release --locked --quiet --target wasm32-wasip2)
+  done
+  for wasm in target/guest-build/wasm32-wasip2/release/*.wasm; do
+    name=$(basename "$wasm" .wasm)
+    cmp --silent "$wasm" "$out/${name//_/-}.wasm" || cp "$wasm" "$out/${name//_/-}.wasm"
+  done
+}
+
+build_python() {
+  local sources stamp venv=$tools/py-venv scratch
+  command -v python3 >/dev/null || fail "the Python guest needs python3, $python_least or newer"
+  python3 -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$python_least'.split('.'))))" ||
+    fail "the Python guest needs Python $python_least or newer, and this is $(python3 --version)"
+  sources=(wit/agent.wit guest-examples/python-agent/*.py)
+  stamp=$(digest "$componentize_py" "${sources[@]}")
+  ! fresh python-agent "$stamp" || return 0
+  if [ "$(cat "$venv/.version" 2>/dev/null)" != "$componentize_py" ]; then
+    echo "installing componentize-py $componentize_py into target/tools"
+    rm -rf "$venv"
+    python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (on Debian: python3-venv)"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "componentize-py==$componentize_py"
+    echo "$componentize_py" >"$venv/.version"
+  fi
+  # A folder of its own: whatever else lies beside the app would be packed into the component.
+  scratch=$(mktemp -d "$tools/python.XXXXXX")
+  cp guest-examples/python-agent/*.py "$scratch/"
+  "$venv/bin/componentize-py" --quiet --wit-path wit --world agent \
+    componentize app --python-path "$scratch" --output "$scratch/out.wasm"
+  finish python-agent "$stamp" "$scratch/out.wasm"
+  rm -rf "$scratch"
+}
+
+build_js() {
+  local sources stamp node=$tools/node scratch
+  command -v node >/dev/null || fail "the JavaScript guest needs Node $node_least or newer"
+  node -e "process.exit(+(parseInt(process.versions.node) < $node_least))" ||
+    fail "the JavaScript guest needs Node $node_least or newer, and this is $(node --version)"
+  command -v npm >/dev/null || fail "the JavaScript guest needs npm, which comes with Node"
+  sources=(wit/agent.wit guest-examples/js-agent/*.js guest-examples/js-agent/wit/*.wit
+    guest-examples/js-agent/wit/deps/*.wit)
+  stamp=$(digest "$componentize_qjs" "${sources[@]}")
+  ! fresh js-agent "$stamp" || return 0
+  if [ "$(cat "$node/.version" 2>/dev/null)" != "$componentize_qjs" ]; then
+    echo "installing componentize-qjs $componentize_qjs into target/tools"
+    rm -rf "$node"
+    mkdir -p "$node"
+    npm install --prefix "$node" --ignore-scripts --no-audit --no-fund --loglevel=error \
+      "componentize-qjs@$componentize_qjs" >/dev/null
+    echo "$componentize_qjs" >"$node/.version"
+  fi
+  scratch=$(mktemp -d "$tools/js.XXXXXX")
+  "$node/node_modules/.bin/componentize-qjs" --sync --wit guest-examples/js-agent/wit --world js-agent \
+    --js guest-examples/js-agent/app.js --output "$scratch/out.wasm" >"$scratch/log" ||
+    { cat "$scratch/log" >&2; fail "componentize-qjs failed"; }
+  finish js-agent "$stamp" "$scratch/out.wasm"
+  rm -rf "$scratch"
+}
+
+build_rust
+[ -z "$python" ] || build_python
+[ -z "$js" ] || build_js
