@@ -5,5 +5,8 @@ pub mod contract;
 pub mod device;
 pub mod id;
 pub mod log;
+pub mod segment;
+pub mod store;
+pub mod superblock;
 pub mod tree;
 pub mod zone;

@@ -123,7 +123,6 @@ impl Shared {
                 }
             });
         });
-        disk.start_created();
         Commit::start(&disk, control, done);
     }
 }

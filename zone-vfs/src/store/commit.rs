@@ -1,22 +1,26 @@
 //! A commit point: an agent's prefix becomes durable, and then takes effect.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::disk::{Disk, Done};
+use super::disk::{Disk, Done, Inner};
 use super::entry::{self, Entry};
-use super::state::State;
 use super::{Shared, StoreError};
-use crate::id::{GenerationNumber, Hash};
-use crate::log::{CommitError, Record};
+use crate::id::{GenerationNumber, Hash, Sequence};
+use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, Record};
 use crate::zone::{Change, DrainLimits, ZoneRoot};
 
 /// Bytes of changes in one record, about; what is more goes into records before it.
-const RECORD_BYTES: usize = 2 << 20;
+const RECORD_BYTES: usize = 1 << 20;
+/// Addresses in one record; what is more goes into records before it.
+const RECORD_NEEDS: usize = if MAX_NEEDS < 4096 { MAX_NEEDS } else { 4096 };
 
 pub(super) struct Commit {
     disk: Arc<Disk>,
     store: Arc<Shared>,
-    entries: Vec<Entry>,
+    /// What each record holds.
+    parts: Vec<Vec<Entry>>,
+    /// The zones as they stood when the records were made.
     roots: Vec<ZoneRoot>,
     done: Done<GenerationNumber>,
 }
@@ -30,155 +34,162 @@ impl Commit {
         };
         store.gate.enter();
         let mut inner = disk.lock();
-        if inner.committing {
-            drop(inner);
-            store.gate.leave();
-            return done(Err(StoreError::Busy));
-        }
-        let prepared = (|| {
-            let mut entries = Vec::new();
-            if !inner.opened {
-                entries.push(Entry::Opened { incarnation: store.incarnation });
+        match prepare(disk, &mut inner, &store, control) {
+            Ok((records, parts, roots)) => {
+                inner.committing = true;
+                let commit = Self { disk: disk.clone(), store: store.clone(), parts, roots, done };
+                // submitted under the disk's lock: an agent's records are in the log in their order
+                commit.submit(&store, records);
             }
-            let mut needs = Vec::new();
-            let mut changes = Vec::new();
-            for (index, zone) in inner.state.zones.iter_mut().enumerate() {
-                if zone.working.is_dirty() {
-                    let drained = zone.working.drain_changes(&DrainLimits::default())?;
-                    needs.extend(drained.needs);
-                    changes.push((index as u16, drained.changes));
-                }
-            }
-            let roots = inner.state.snapshot()?;
-            Ok::<_, StoreError>((entries, needs, changes, roots))
-        })();
-        let (mut entries, needs, changes, roots) = match prepared {
-            Ok(prepared) => prepared,
             Err(e) => {
                 drop(inner);
                 store.gate.leave();
-                return done(Err(e));
-            }
-        };
-        entries.append(&mut inner.pending);
-        entries.extend(changes.into_iter().map(|(zone, changes)| Entry::Changes(zone, changes)));
-        entries.extend(control);
-        let records = match split(disk, &inner.state, &entries, needs) {
-            Ok(records) => records,
-            Err(e) => {
-                inner.pending = without_control(entries);
-                drop(inner);
-                store.gate.leave();
-                return done(Err(e));
-            }
-        };
-        inner.committing = true;
-        let commit = Self { disk: disk.clone(), store: store.clone(), entries, roots, done };
-        // submitted under the disk's lock: an agent's records are in the log in their order
-        let last = records.len() - 1;
-        let mut commit = Some(commit);
-        let failed = Arc::new(std::sync::Mutex::new(None::<CommitError>));
-        for (index, record) in records.into_iter().enumerate() {
-            let failed = failed.clone();
-            if index < last {
-                store.log.submit(record, move |result| {
-                    if let Err(e) = result {
-                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(e);
-                    }
-                });
-            } else if let Some(commit) = commit.take() {
-                store.log.submit(record, move |result| {
-                    let before = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                    commit.finish(before.map_or(result.map(|_| last + 1), Err));
-                });
+                done(Err(e));
             }
         }
     }
 
-    fn finish(self, result: Result<usize, CommitError>) {
-        let Self { disk, store, entries, mut roots, done } = self;
-        let mut inner = disk.lock();
-        inner.committing = false;
-        let outcome = match result {
-            Ok(records) => {
-                inner.opened = true;
-                inner.state.sequence.0 += records as u64;
-                inner.state.epoch = disk.epoch(&store, &inner.state);
-                let ends = entries.iter().any(|e| matches!(e, Entry::TurnEnded { .. } | Entry::TurnFailed { .. }));
-                let applied = entries.into_iter().try_for_each(|entry| inner.state.apply(entry, &mut roots));
-                if ends {
-                    inner.turn = None;
+    fn submit(self, store: &Shared, records: Vec<Record>) {
+        let durable = Arc::new(AtomicUsize::new(0));
+        let failed = Arc::new(Mutex::new(None::<CommitError>));
+        let last = records.len() - 1;
+        let mut commit = Some(self);
+        store.log.submit_all(records.into_iter().enumerate().map(|(index, record)| {
+            let (durable, failed) = (durable.clone(), failed.clone());
+            let commit = if index == last { commit.take() } else { None };
+            let done: LogDone = Box::new(move |result| {
+                match result {
+                    Ok(_) => {
+                        durable.fetch_add(1, Ordering::AcqRel);
+                    }
+                    Err(e) => {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                    }
                 }
-                applied.map(|()| inner.state.head)
+                if let Some(commit) = commit {
+                    let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    commit.finish(durable.load(Ordering::Acquire), failed);
+                }
+            });
+            (record, done)
+        }));
+    }
+
+    /// Lets the durable records take effect; what the others held stays pending, so that the next
+    /// commit point covers it.
+    fn finish(self, durable: usize, failed: Option<CommitError>) {
+        let Self { disk, store, mut parts, mut roots, done } = self;
+        let mut inner = disk.lock();
+        let refused = parts.split_off(durable);
+        let mut outcome = Ok(());
+        if durable > 0 {
+            inner.opened = true;
+            inner.state.epoch = inner.writer;
+            inner.state.sequence.0 += durable as u64;
+        }
+        for entry in parts.into_iter().flatten() {
+            if matches!(entry, Entry::TurnEnded { .. } | Entry::TurnFailed { .. }) {
+                inner.turn = None;
             }
-            Err(e) => {
-                // the prefix stays pending, so that the next commit point covers it
-                let mut kept = without_control(entries);
-                kept.append(&mut inner.pending);
-                inner.pending = kept;
-                Err(e.into())
+            if outcome.is_ok() {
+                outcome = inner.state.apply(entry, &mut roots);
             }
-        };
+        }
+        let mut kept: Vec<Entry> = refused
+            .into_iter()
+            .flatten()
+            .filter(|e| matches!(e, Entry::TurnBegan { .. } | Entry::Fact(_) | Entry::Changes(..)))
+            .collect();
+        kept.append(&mut inner.pending);
+        inner.pending = kept;
+        inner.committing = false;
+        let head = inner.state.head;
         drop(inner);
         store.gate.leave();
-        store.maybe_checkpoint();
-        done(outcome);
+        store.checkpoint_if_due();
+        done(match failed {
+            Some(e) => Err(e.into()),
+            None => outcome.map(|()| head),
+        });
     }
 }
 
-impl Disk {
-    /// The epoch in which this opening of the store writes.
-    fn epoch(&self, store: &Shared, state: &State) -> crate::id::Epoch {
-        store.epochs.of(self.id, state.epoch)
-    }
-}
+type Prepared = (Vec<Record>, Vec<Vec<Entry>>, Vec<ZoneRoot>);
 
-/// What a refused commit keeps for the next: all but what would have taken effect.
-fn without_control(entries: Vec<Entry>) -> Vec<Entry> {
-    entries
-        .into_iter()
-        .filter(|e| matches!(e, Entry::TurnBegan { .. } | Entry::Fact(_) | Entry::Changes(..)))
-        .collect()
+fn prepare(disk: &Disk, inner: &mut Inner, store: &Shared, control: Vec<Entry>) -> Result<Prepared, StoreError> {
+    if inner.committing {
+        return Err(StoreError::Busy);
+    }
+    let mut needs = Vec::new();
+    // what was drained is kept pending until it is in a record, whatever happens below
+    for index in 0..inner.state.zones.len() {
+        let zone = &mut inner.state.zones[index].working;
+        if zone.is_dirty() {
+            let drained = zone.drain_changes(&DrainLimits::default())?;
+            needs.extend(drained.needs);
+            inner.pending.push(Entry::Changes(index as u16, drained.changes));
+        }
+    }
+    inner.needs.extend(needs);
+    let roots = inner.state.snapshot()?;
+    let mut entries = Vec::with_capacity(inner.pending.len() + control.len() + 1);
+    if !inner.opened {
+        entries.push(Entry::Opened { incarnation: store.incarnation });
+    }
+    entries.extend(inner.pending.iter().cloned());
+    entries.extend(control);
+    let parts = split(entries);
+    let mut needs = std::mem::take(&mut inner.needs);
+    let mut records = Vec::with_capacity(parts.len());
+    for part in &parts {
+        needs.extend(part.iter().flat_map(Entry::needs).copied());
+    }
+    // chunks are durable before the first record, and so before any
+    let mut needs = needs.chunks(RECORD_NEEDS).map(<[Hash]>::to_vec);
+    for part in &parts {
+        records.push(Record {
+            agent: disk.id(),
+            epoch: inner.writer,
+            sequence: Sequence(inner.state.sequence.0 + records.len() as u64 + 1),
+            needs: needs.next().unwrap_or_default(),
+            body: entry::encode(part)?,
+        });
+    }
+    if let Some(left) = needs.next() {
+        return Err(StoreError::Inconsistent {
+            agent: disk.id(),
+            reason: format!("a commit that needs {} chunks more than its records can name", left.len()),
+        });
+    }
+    inner.pending.clear();
+    Ok((records, parts, roots))
 }
 
 /// Cuts the entries into records: the last holds the control entries.
-fn split(disk: &Disk, state: &State, entries: &[Entry], needs: Vec<Hash>) -> Result<Vec<Record>, StoreError> {
-    let store = disk.store()?;
-    let epoch = disk.epoch(&store, state);
-    let mut records: Vec<Record> = Vec::new();
-    let mut needs = needs;
-    needs.extend(entries.iter().flat_map(Entry::needs).copied());
-    let mut push = |part: &[Entry]| -> Result<(), StoreError> {
-        records.push(Record {
-            agent: disk.id,
-            epoch,
-            sequence: crate::id::Sequence(state.sequence.0 + records.len() as u64 + 1),
-            needs: std::mem::take(&mut needs),
-            body: entry::encode(part)?,
-        });
-        Ok(())
-    };
+fn split(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
+    let mut parts = Vec::new();
     let mut part: Vec<Entry> = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut chunks) = (0, 0);
     for entry in entries {
-        if let Entry::Changes(zone, changes) = entry {
-            let mut some: Vec<Change> = Vec::new();
-            for change in changes {
-                bytes += change.size();
-                some.push(change.clone());
-                if bytes > RECORD_BYTES {
-                    part.push(Entry::Changes(*zone, std::mem::take(&mut some)));
-                    push(&std::mem::take(&mut part))?;
-                    bytes = 0;
-                }
+        let Entry::Changes(zone, changes) = entry else {
+            part.push(entry);
+            continue;
+        };
+        let mut some: Vec<Change> = Vec::new();
+        for change in changes {
+            bytes += change.size();
+            chunks += usize::from(change.names_chunk());
+            some.push(change);
+            if bytes > RECORD_BYTES || chunks >= RECORD_NEEDS / 2 {
+                part.push(Entry::Changes(zone, std::mem::take(&mut some)));
+                parts.push(std::mem::take(&mut part));
+                (bytes, chunks) = (0, 0);
             }
-            if !some.is_empty() {
-                part.push(Entry::Changes(*zone, some));
-            }
-        } else {
-            part.push(entry.clone());
+        }
+        if !some.is_empty() {
+            part.push(Entry::Changes(zone, some));
         }
     }
-    push(&part)?;
-    Ok(records)
+    parts.push(part);
+    parts
 }

@@ -10,8 +10,8 @@ use super::commit::Commit;
 use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
-use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
-use crate::zone::{Zone, ZoneRoot};
+use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::zone::Zone;
 
 /// What is called when a commit is durable, or has failed. It runs on the committer's thread and
 /// must be quick.
@@ -61,6 +61,10 @@ pub(super) struct Inner {
     pub turn: Option<OpenTurn>,
     /// A commit is under way.
     pub committing: bool,
+    /// Chunks that pending changes name.
+    pub needs: Vec<Hash>,
+    /// The epoch in which this opening of the store writes.
+    pub writer: Epoch,
     /// The epoch's first record has been written.
     pub opened: bool,
 }
@@ -80,7 +84,16 @@ impl fmt::Debug for Disk {
 
 impl Disk {
     pub(super) fn new(state: State, opened: bool, store: &Arc<Shared>) -> Arc<Self> {
-        let inner = Inner { state, pending: Vec::new(), turn: None, committing: false, opened };
+        let writer = state.epoch.next();
+        let inner = Inner {
+            state,
+            pending: Vec::new(),
+            turn: None,
+            committing: false,
+            needs: Vec::new(),
+            writer,
+            opened,
+        };
         Arc::new(Self { id: inner.state.id, inner: Mutex::new(inner), store: Arc::downgrade(store) })
     }
 
@@ -263,13 +276,24 @@ impl Disk {
             return Err(StoreError::Busy);
         }
         inner.pending.clear();
+        inner.needs.clear();
         inner.turn = None;
         inner.state.abandon()
     }
 
-    /// The roots of what was committed last.
-    pub(super) fn heads(&self) -> Vec<ZoneRoot> {
-        self.lock().state.zones.iter().map(|z| z.head.clone()).collect()
+    /// The number of the generation that is made next.
+    pub fn next_generation(&self) -> GenerationNumber {
+        self.lock().state.next_generation
+    }
+
+    /// Forgets what is open in the zones, and keeps it all the same: for an instance that is dropped
+    /// while its handles stay, in a generation.
+    pub fn release(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        if inner.turn.is_some() || inner.committing {
+            return Err(StoreError::Busy);
+        }
+        inner.state.release()
     }
 
     fn commit(self: &Arc<Self>, control: Result<Vec<Entry>, StoreError>, done: Done<GenerationNumber>) {

@@ -42,7 +42,7 @@ pub const MAX_ZONES: usize = 64;
 pub(crate) struct Shared {
     log: Log,
     segments: Arc<Segments>,
-    superblock: std::sync::Mutex<crate::superblock::Superblock>,
+    superblock: std::sync::Mutex<crate::superblock::SuperblockFile>,
     agents: std::sync::Mutex<agents::Agents>,
     gate: gate::Gate,
     incarnation: Uuid,
@@ -106,9 +106,11 @@ impl Store {
     fn shut(&mut self) {
         let Some(shared) = self.shared.take() else { return };
         shared.gate.close();
-        shared.due.try_send(()).ok();
-        shared.closing();
+        // a full channel means that the thread is awake already; it ends when nothing is left to own
+        let due = shared.due.clone();
         drop(shared);
+        drop(due.try_send(()));
+        drop(due);
         if let Some(thread) = self.checkpointer.take() {
             if thread.join().is_err() {
                 tracing::error!("the checkpoint thread panicked");

@@ -300,6 +300,18 @@ impl State {
         }
     }
 
+    /// Forgets what is open; files without a name stay for whoever opens them again.
+    pub fn release(&mut self) -> Result<(), StoreError> {
+        for zone in &mut self.zones {
+            let usable = !zone.working.is_dirty();
+            if usable {
+                let root = zone.working.snapshot()?;
+                zone.working = Zone::from_root(root, self.chunks.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// Throws away what is not durable: the zones stand where they were committed last, and a turn
     /// of which something is durable is interrupted, as it will be when the log is read again.
     pub fn abandon(&mut self) -> Result<(), StoreError> {

@@ -49,6 +49,11 @@ impl Default for Tree {
 }
 
 impl Tree {
+    /// Whether both share their root node, or have the same address: cheap, and never wrong when true.
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.root.same_as(&other.root)
+    }
+
     /// The value under `key`.
     pub fn get(&self, store: &dyn ChunkStore, key: &Key) -> Result<Option<&Value>, TreeError> {
         let mut node = self.root.root(store)?;

@@ -193,6 +193,18 @@ impl Child {
         Child::Stored { hash, node: OnceLock::new() }
     }
 
+    /// Whether both lead to the same node, as far as that is known without reading.
+    pub(super) fn same_as(&self, other: &Self) -> bool {
+        let address = |child: &Self| match child {
+            Child::Stored { hash, .. } => Some(*hash),
+            Child::Memory(node) => node.address.get().copied(),
+        };
+        match (self, other) {
+            (Child::Memory(a), Child::Memory(b)) if Arc::ptr_eq(a, b) => true,
+            _ => address(self).is_some_and(|hash| address(other) == Some(hash)),
+        }
+    }
+
     /// The node of a tree's root.
     pub(super) fn root(&self, store: &dyn ChunkStore) -> Result<&Arc<Node>, TreeError> {
         self.load(store, |_| true)

@@ -177,6 +177,17 @@ pub enum StoredValue {
     Orphan,
 }
 
+impl StoredValue {
+    /// About how many bytes it has when it is written down.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Inode(InodeRecord { body: Body::Inline(bytes), .. }) => 64 + bytes.len(),
+            Self::Inode(InodeRecord { body: Body::Symlink(target), .. }) => 64 + target.len(),
+            _ => 64,
+        }
+    }
+}
+
 impl Value {
     /// The value as it is written down; a chunk in memory is stored first.
     pub fn to_stored(&self, store: &dyn ChunkStore) -> Result<StoredValue, ChunkError> {

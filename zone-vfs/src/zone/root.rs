@@ -67,6 +67,11 @@ impl ZoneRoot {
         Ok(Hash(*blake3::hash(&all).as_bytes()))
     }
 
+    /// Whether both are the same root, or lie at the same address: cheap, and never wrong when true.
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.next_inode == other.next_inode && self.usage == other.usage && self.tree.same_as(&other.tree)
+    }
+
     /// Its kind.
     pub fn kind(&self) -> ZoneKind {
         self.kind

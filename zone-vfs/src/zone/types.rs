@@ -202,6 +202,26 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// About how many bytes it has in a record.
+    pub fn size(&self) -> usize {
+        const KEY: usize = 32;
+        match self {
+            Change::Put(key, value) => {
+                let name = if let crate::tree::Part::Dirent(name) = &key.part { name.as_bytes().len() } else { 0 };
+                KEY + name + value.size()
+            }
+            Change::Patch { bytes, .. } => KEY + bytes.len(),
+            Change::Remove(_) | Change::Cut { .. } | Change::Counters { .. } => KEY + 255,
+        }
+    }
+
+    /// Whether it names a chunk, which has to be durable before the record is.
+    pub fn names_chunk(&self) -> bool {
+        matches!(self, Change::Put(_, StoredValue::Extent { .. }))
+    }
+}
+
 /// What a drain gives.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {

@@ -1,0 +1,72 @@
+//! Checkpoints: all that the log holds goes into segments, and the log is used again.
+
+use std::sync::{Arc, PoisonError};
+
+use super::agents::Slot;
+use super::catalogue::{self, Frozen};
+use super::entry::Payload;
+use super::{Shared, StoreError};
+use crate::id::AgentId;
+
+enum Taken {
+    Stored(String, Payload),
+    Frozen(Box<Frozen>),
+}
+
+impl Shared {
+    pub(super) fn log_bytes(&self) -> Result<u64, StoreError> {
+        let from = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().log;
+        Ok(self.log.bytes_since(from))
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.log_bytes().is_ok_and(|bytes| bytes > self.checkpoint_after)
+    }
+
+    /// Wakes the checkpoint thread if the log has grown enough.
+    pub(super) fn checkpoint_if_due(&self) {
+        if self.is_due() {
+            // a full channel means that it has been woken already
+            let _ = self.due.try_send(());
+        }
+    }
+
+    /// Makes a checkpoint. Commits wait only while the states are copied, which is a copy of roots.
+    pub(super) fn checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (position, taken) = self.gate.stopped(|| (self.log.tail(), self.take()));
+        let mut agents: Vec<(AgentId, String, Payload)> = Vec::with_capacity(taken.len());
+        for (id, state) in taken {
+            match state {
+                Taken::Stored(name, payload) => agents.push((id, name, payload)),
+                Taken::Frozen(state) => {
+                    let name = state.name().to_string();
+                    agents.push((id, name, state.write(&self.segments)?));
+                }
+            }
+        }
+        agents.sort_by_key(|(id, ..)| *id);
+        let hash = catalogue::write(&self.segments, agents)?;
+        self.segments.flush()?;
+        superblock.advance(Some(hash), position)?;
+        self.log.recycle_before(position)?;
+        Ok(())
+    }
+
+    fn take(&self) -> Vec<(AgentId, Taken)> {
+        let agents = self.agents();
+        let names: std::collections::HashMap<_, _> = agents.names.iter().map(|(n, id)| (*id, n)).collect();
+        agents
+            .slots
+            .iter()
+            .filter_map(|(id, slot)| {
+                let taken = match slot {
+                    Slot::Stored(payload) => Taken::Stored((*names.get(id)?).clone(), payload.clone()),
+                    Slot::Live(disk) => Taken::Frozen(Box::new(Frozen::of(&disk.lock().state))),
+                    Slot::Reserved => return None,
+                };
+                Some((*id, taken))
+            })
+            .collect()
+    }
+}
