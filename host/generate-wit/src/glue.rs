@@ -82,6 +82,23 @@ macro_rules! live {
 }
 "#;
 
+const KIND_CONVERSIONS: &str = r#"
+impl From<Kind> for &'static str {
+    fn from(kind: Kind) -> Self {
+        kind.name()
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|kind| kind.name() == name);
+        found.copied().ok_or_else(|| format!("unknown kind of resource `{name}`"))
+    }
+}
+"#;
+
 /// The whole file, not yet formatted.
 pub fn delegate(resolve: &Resolve) -> Result<String> {
     let mut out = PRELUDE.to_owned();
@@ -114,10 +131,11 @@ fn write_kinds(out: &mut String, resolve: &Resolve) -> Result<()> {
         out,
         "\n/// The type of resource behind a handle. Serialised by its WIT name.\n\
          #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]\n\
+         #[serde(into = \"&'static str\", try_from = \"String\")]\n\
          pub enum Kind {{"
     )?;
     for (kind, wit) in &kinds {
-        writeln!(out, "/// `{wit}`\n#[serde(rename = \"{wit}\")]\n{kind},")?;
+        writeln!(out, "/// `{wit}`\n{kind},")?;
     }
     writeln!(
         out,
@@ -128,12 +146,13 @@ fn write_kinds(out: &mut String, resolve: &Resolve) -> Result<()> {
     }
     writeln!(
         out,
-        "];\n\n/// The WIT name, `package/interface.resource`.\npub const fn name(self) -> &'static str {{ match self {{"
+        "];\n\n/// The WIT name, `package/interface.resource`.\n\
+         pub const fn name(self) -> &'static str {{ match self {{"
     )?;
     for (kind, wit) in &kinds {
         writeln!(out, "Self::{kind} => \"{wit}\",")?;
     }
-    writeln!(out, "}} }}\n}}")?;
+    writeln!(out, "}} }}\n}}\n{KIND_CONVERSIONS}")?;
     Ok(())
 }
 
@@ -150,7 +169,7 @@ fn write_interface(out: &mut String, resolve: &Resolve, delegate: &Delegate, nam
     }
     for (resource, ty) in &interface.types {
         if matches!(resolve.types[*ty].kind, TypeDefKind::Resource) {
-            write_drop(out, resolve, delegate, resource)?;
+            write_drop(out, delegate, resource)?;
         }
     }
     writeln!(out, "Ok(())\n}}")?;
@@ -208,12 +227,11 @@ fn write_function(
     write_closure(out, &names::flat(original), &args, &body, asynchronous)
 }
 
-fn write_drop(out: &mut String, resolve: &Resolve, delegate: &Delegate, resource: &str) -> Result<()> {
+fn write_drop(out: &mut String, delegate: &Delegate, resource: &str) -> Result<()> {
     let (bindings, view) = (delegate.bindings, delegate.view);
     let kind = camel(resource);
     let asynchronous = ASYNC.contains(&format!("{}.[drop]{resource}", delegate.wit).as_str());
     let wait = if asynchronous { ".await" } else { "" };
-    let _ = resolve;
     let body = format!(
         "let a0 = live!(host.take(Kind::{kind}, a0), ());\
          {bindings}::Host{kind}::drop(&mut host.{view}(), a0){wait}"

@@ -23,81 +23,57 @@ macro_rules! live {
 
 /// The type of resource behind a handle. Serialised by its WIT name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
 pub enum Kind {
     /// `wasi:filesystem/types.descriptor`
-    #[serde(rename = "wasi:filesystem/types.descriptor")]
     Descriptor,
     /// `wasi:filesystem/types.directory-entry-stream`
-    #[serde(rename = "wasi:filesystem/types.directory-entry-stream")]
     DirectoryEntryStream,
     /// `wasi:io/error.error`
-    #[serde(rename = "wasi:io/error.error")]
     Error,
     /// `wasi:http/types.fields`
-    #[serde(rename = "wasi:http/types.fields")]
     Fields,
     /// `wasi:http/types.future-incoming-response`
-    #[serde(rename = "wasi:http/types.future-incoming-response")]
     FutureIncomingResponse,
     /// `wasi:http/types.future-trailers`
-    #[serde(rename = "wasi:http/types.future-trailers")]
     FutureTrailers,
     /// `wasi:http/types.incoming-body`
-    #[serde(rename = "wasi:http/types.incoming-body")]
     IncomingBody,
     /// `wasi:sockets/udp.incoming-datagram-stream`
-    #[serde(rename = "wasi:sockets/udp.incoming-datagram-stream")]
     IncomingDatagramStream,
     /// `wasi:http/types.incoming-request`
-    #[serde(rename = "wasi:http/types.incoming-request")]
     IncomingRequest,
     /// `wasi:http/types.incoming-response`
-    #[serde(rename = "wasi:http/types.incoming-response")]
     IncomingResponse,
     /// `wasi:io/streams.input-stream`
-    #[serde(rename = "wasi:io/streams.input-stream")]
     InputStream,
     /// `wasi:sockets/network.network`
-    #[serde(rename = "wasi:sockets/network.network")]
     Network,
     /// `wasi:http/types.outgoing-body`
-    #[serde(rename = "wasi:http/types.outgoing-body")]
     OutgoingBody,
     /// `wasi:sockets/udp.outgoing-datagram-stream`
-    #[serde(rename = "wasi:sockets/udp.outgoing-datagram-stream")]
     OutgoingDatagramStream,
     /// `wasi:http/types.outgoing-request`
-    #[serde(rename = "wasi:http/types.outgoing-request")]
     OutgoingRequest,
     /// `wasi:http/types.outgoing-response`
-    #[serde(rename = "wasi:http/types.outgoing-response")]
     OutgoingResponse,
     /// `wasi:io/streams.output-stream`
-    #[serde(rename = "wasi:io/streams.output-stream")]
     OutputStream,
     /// `wasi:io/poll.pollable`
-    #[serde(rename = "wasi:io/poll.pollable")]
     Pollable,
     /// `wasi:http/types.request-options`
-    #[serde(rename = "wasi:http/types.request-options")]
     RequestOptions,
     /// `wasi:sockets/ip-name-lookup.resolve-address-stream`
-    #[serde(rename = "wasi:sockets/ip-name-lookup.resolve-address-stream")]
     ResolveAddressStream,
     /// `wasi:http/types.response-outparam`
-    #[serde(rename = "wasi:http/types.response-outparam")]
     ResponseOutparam,
     /// `wasi:sockets/tcp.tcp-socket`
-    #[serde(rename = "wasi:sockets/tcp.tcp-socket")]
     TcpSocket,
     /// `wasi:cli/terminal-input.terminal-input`
-    #[serde(rename = "wasi:cli/terminal-input.terminal-input")]
     TerminalInput,
     /// `wasi:cli/terminal-output.terminal-output`
-    #[serde(rename = "wasi:cli/terminal-output.terminal-output")]
     TerminalOutput,
     /// `wasi:sockets/udp.udp-socket`
-    #[serde(rename = "wasi:sockets/udp.udp-socket")]
     UdpSocket,
 }
 
@@ -160,6 +136,21 @@ impl Kind {
             Self::TerminalOutput => "wasi:cli/terminal-output.terminal-output",
             Self::UdpSocket => "wasi:sockets/udp.udp-socket",
         }
+    }
+}
+
+impl From<Kind> for &'static str {
+    fn from(kind: Kind) -> Self {
+        kind.name()
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|kind| kind.name() == name);
+        found.copied().ok_or_else(|| format!("unknown kind of resource `{name}`"))
     }
 }
 

@@ -1,0 +1,231 @@
+//! Looks through a component for what cannot be captured.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use wasmparser::{
+    CanonicalFunction, CanonicalOption, ComponentType, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
+    Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
+};
+
+use super::limits;
+use super::module::ModuleInfo;
+use super::refuse::{Place, Reason, Refusal};
+use super::rewrite::names;
+
+/// Collects refusals, each reason once for each core module and each component.
+#[derive(Default)]
+pub struct Checker {
+    refusals: Vec<Refusal>,
+    seen: HashSet<(Vec<u32>, Option<u32>, Reason)>,
+}
+
+/// What a module's code does to its data segments.
+#[derive(Default)]
+pub struct SegmentUse {
+    imported_functions: u32,
+    bodies: u32,
+    initialises: BTreeSet<u32>,
+    drops: BTreeMap<u32, Place>,
+}
+
+type Outcome = Result<(), wasmparser::Error>;
+
+impl Checker {
+    pub fn finish(self) -> Vec<Refusal> {
+        self.refusals
+    }
+
+    pub fn refuse(&mut self, reason: Reason, place: Place) {
+        let key = (place.components.clone(), place.module, reason.clone());
+        if self.refusals.len() < limits::MAX_REFUSALS && self.seen.insert(key) {
+            self.refusals.push(Refusal { reason, place });
+        }
+    }
+
+    /// Checks one section of a component itself.
+    pub fn component(&mut self, payload: &Payload<'_>, place: &Place) -> Outcome {
+        let at = |offset: usize| Place { offset: offset as u64, ..place.clone() };
+        match payload {
+            Payload::ComponentTypeSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, ty) = item?;
+                    if matches!(ty, ComponentType::Resource { .. }) {
+                        self.refuse(Reason::GuestResource, at(offset));
+                    }
+                }
+            }
+            Payload::ComponentCanonicalSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, function) = item?;
+                    if let Some(reason) = canonical(&function) {
+                        self.refuse(reason, at(offset));
+                    }
+                }
+            }
+            Payload::ComponentImportSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, import) = item?;
+                    self.reserved(import.name.name, names::RESERVED_COMPONENT_PREFIX, || at(offset));
+                    let is_resource = matches!(import.ty, ComponentTypeRef::Type(TypeBounds::SubResource));
+                    if is_resource && place.components.is_empty() {
+                        self.refuse(Reason::LooseResource, at(offset));
+                    }
+                }
+            }
+            Payload::ComponentExportSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, export) = item?;
+                    self.reserved(export.name.name, names::RESERVED_COMPONENT_PREFIX, || at(offset));
+                }
+            }
+            Payload::ComponentStartSection { range, .. } => self.refuse(Reason::Values, at(range.start)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks one section of a core module.
+    pub fn module(&mut self, payload: &Payload<'_>, place: &Place, segments: &mut SegmentUse) -> Outcome {
+        let at = |offset: usize| Place { offset: offset as u64, ..place.clone() };
+        match payload {
+            Payload::TypeSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, group) = item?;
+                    let is_function =
+                        |ty: &wasmparser::SubType| matches!(ty.composite_type.inner, CompositeInnerType::Func(_));
+                    if !group.types().all(is_function) {
+                        self.refuse(Reason::GarbageCollection, at(offset));
+                    }
+                }
+            }
+            Payload::ImportSection(section) => {
+                for item in section.clone().into_imports_with_offsets() {
+                    let (offset, import) = item?;
+                    match import.ty {
+                        TypeRef::Func(_) | TypeRef::FuncExact(_) => segments.imported_functions += 1,
+                        TypeRef::Memory(ty) => self.memory(&ty, &at(offset)),
+                        TypeRef::Table(ty) => self.table(&ty, &at(offset)),
+                        TypeRef::Global(ty) => self.global(&ty, &at(offset)),
+                        TypeRef::Tag(_) => self.refuse(Reason::Exceptions, at(offset)),
+                    }
+                }
+            }
+            Payload::MemorySection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, ty) = item?;
+                    self.memory(&ty, &at(offset));
+                }
+            }
+            Payload::TableSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, table) = item?;
+                    self.table(&table.ty, &at(offset));
+                }
+            }
+            Payload::GlobalSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, global) = item?;
+                    self.global(&global.ty, &at(offset));
+                }
+            }
+            Payload::TagSection(section) => self.refuse(Reason::Exceptions, at(section.range().start)),
+            Payload::ExportSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, export) = item?;
+                    self.reserved(export.name, names::RESERVED_CORE_PREFIX, || at(offset));
+                }
+            }
+            Payload::CodeSectionEntry(body) => self.code(body, place, segments)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks what can only be told at the end of a core module.
+    pub fn module_end(&mut self, info: &ModuleInfo, segments: SegmentUse) {
+        for (segment, place) in segments.drops {
+            // an active segment is dropped from the start, also in the restored module
+            let is_passive = info.passive_data.binary_search(&segment).is_ok();
+            if is_passive && segments.initialises.contains(&segment) {
+                self.refuse(Reason::DataDrop, place);
+            }
+        }
+    }
+
+    fn code(&mut self, body: &wasmparser::FunctionBody<'_>, place: &Place, segments: &mut SegmentUse) -> Outcome {
+        let function = segments.imported_functions + segments.bodies;
+        segments.bodies += 1;
+        for item in body.get_operators_reader()?.into_iter_with_offsets() {
+            let (operator, offset) = item?;
+            let at = || Place { function: Some(function), offset: offset as u64, ..place.clone() };
+            match operator {
+                Operator::TableSet { .. } => self.refuse(Reason::TableChange("table.set"), at()),
+                Operator::TableGrow { .. } => self.refuse(Reason::TableChange("table.grow"), at()),
+                Operator::TableFill { .. } => self.refuse(Reason::TableChange("table.fill"), at()),
+                Operator::TableCopy { .. } => self.refuse(Reason::TableChange("table.copy"), at()),
+                Operator::TableInit { .. } => self.refuse(Reason::TableChange("table.init"), at()),
+                Operator::MemoryInit { data_index, .. } => {
+                    segments.initialises.insert(data_index);
+                }
+                Operator::DataDrop { data_index } => {
+                    segments.drops.entry(data_index).or_insert_with(at);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, ty: &MemoryType, place: &Place) {
+        if ty.shared {
+            self.refuse(Reason::SharedMemory, place.clone());
+        }
+        if ty.memory64 {
+            self.refuse(Reason::Memory64, place.clone());
+        }
+        if ty.page_size_log2.is_some() {
+            self.refuse(Reason::PageSize, place.clone());
+        }
+    }
+
+    fn table(&mut self, ty: &TableType, place: &Place) {
+        if ty.table64 {
+            self.refuse(Reason::Memory64, place.clone());
+        }
+        if ty.shared {
+            self.refuse(Reason::Threads("shared table".to_owned()), place.clone());
+        }
+    }
+
+    fn global(&mut self, ty: &GlobalType, place: &Place) {
+        if ty.mutable && matches!(ty.content_type, ValType::Ref(_)) {
+            self.refuse(Reason::ReferenceGlobal, place.clone());
+        }
+        if ty.shared {
+            self.refuse(Reason::Threads("shared global".to_owned()), place.clone());
+        }
+    }
+
+    fn reserved(&mut self, name: &str, prefix: &str, place: impl FnOnce() -> Place) {
+        if name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
+            self.refuse(Reason::ReservedName(name.to_owned()), place());
+        }
+    }
+}
+
+/// Why a canonical function is refused; none for those that leave nothing behind.
+fn canonical(function: &CanonicalFunction) -> Option<Reason> {
+    match function {
+        CanonicalFunction::Lift { options, .. } | CanonicalFunction::Lower { options, .. } => options
+            .iter()
+            .find(|option| matches!(option, CanonicalOption::Async | CanonicalOption::Callback(_)))
+            .map(|_| Reason::Async("async lift or lower".to_owned())),
+        CanonicalFunction::ResourceDrop { .. } => None,
+        CanonicalFunction::ResourceNew { .. } | CanonicalFunction::ResourceRep { .. } => Some(Reason::GuestResource),
+        other => {
+            let text = format!("{other:?}");
+            let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();
+            Some(if name.starts_with("Thread") { Reason::Threads(name) } else { Reason::Async(name) })
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a hostile binary may make this module do. Each limit has an error that names it.
+
+/// Bytes of a component or core module. CPython with libraries takes 20 to 60 MiB.
+pub const MAX_BYTES: usize = 256 << 20;
+
+/// How deep components may nest. The rewriter recurses once per level.
+pub const MAX_DEPTH: usize = 16;
+
+/// Core modules of a component, at all levels together.
+pub const MAX_MODULES: usize = 1_000;
+
+/// Components within a component, at all levels together.
+pub const MAX_COMPONENTS: usize = 1_000;
+
+/// Component and instance types that one type section may define within other types. wasmparser reads
+/// types within types recursively, without a bound of its own.
+pub const MAX_INNER_TYPES: usize = 500;
+
+/// Component-level type definitions, at all levels together.
+pub const MAX_TYPES: usize = 100_000;
+
+/// Mutable globals that one instance of a component has, at all levels together.
+pub const MAX_GLOBALS: usize = 20_000;
+
+/// Linear memories that one instance of a component has, at all levels together.
+pub const MAX_MEMORIES: usize = 500;
+
+/// Accessors of a component. A component that is instantiated twice at every level has two to the
+/// power of its depth.
+pub const MAX_ACCESSORS: usize = 200;
+
+/// Refusals that are reported; one is enough to refuse.
+pub const MAX_REFUSALS: usize = 32;

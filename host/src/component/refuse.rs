@@ -1,0 +1,120 @@
+//! What cannot be captured, and where it stands.
+//!
+//! A snapshot holds the linear memories, the mutable globals of number types and the host's own
+//! handle table. Whatever else can change while a guest runs would be lost, so it is refused.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Where in a component something stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Place {
+    /// From the outermost component inwards, which nested component of its parent, counted from 0 in
+    /// the order of the file. Empty: the outermost itself.
+    pub components: Vec<u32>,
+    /// Which core module of that component, in the order of the file.
+    pub module: Option<u32>,
+    /// Which function of that module, imported ones included.
+    pub function: Option<u32>,
+    /// Byte offset in the file.
+    pub offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(function) = self.function {
+            write!(f, "function {function}, ")?;
+        }
+        if let Some(module) = self.module {
+            write!(f, "core module {module}, ")?;
+        }
+        if !self.components.is_empty() {
+            f.write_str("component ")?;
+            for (n, component) in self.components.iter().enumerate() {
+                write!(f, "{}{component}", if n == 0 { "" } else { "/" })?;
+            }
+            f.write_str(", ")?;
+        }
+        write!(f, "offset {:#x}", self.offset)
+    }
+}
+
+/// One thing that cannot be captured, at the first place where it occurs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Refusal {
+    /// What it is.
+    pub reason: Reason,
+    /// Where it occurs first within its core module or component.
+    pub place: Place,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason, self.place)
+    }
+}
+
+/// Why a component is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// A function table is changed while the guest runs. (`elem.drop` alone is harmless: only
+    /// `table.init`, which is refused, could tell.)
+    #[error("it changes a function table at run time (`{0}`)")]
+    TableChange(&'static str),
+    /// A passive data segment is both used and dropped: that it was dropped would be forgotten.
+    #[error("it drops a passive data segment that `memory.init` uses (`data.drop`)")]
+    DataDrop,
+    /// Memory shared between threads.
+    #[error("it has a shared memory")]
+    SharedMemory,
+    /// 64-bit addresses.
+    #[error("it has a 64-bit memory or table")]
+    Memory64,
+    /// Pages that are not 64 KiB.
+    #[error("it has a memory with a page size of its own")]
+    PageSize,
+    /// A mutable global that holds a reference.
+    #[error("it has a mutable global that holds a reference")]
+    ReferenceGlobal,
+    /// Objects on a garbage-collected heap.
+    #[error("it uses garbage-collected types")]
+    GarbageCollection,
+    /// Exceptions, which live on a garbage-collected heap.
+    #[error("it uses WebAssembly exceptions")]
+    Exceptions,
+    /// A resource type that the component defines itself.
+    #[error("it defines a resource type of its own, which is not supported yet")]
+    GuestResource,
+    /// A built-in of the asynchronous component model.
+    #[error("it uses the asynchronous component model (`{0}`), which is not supported yet")]
+    Async(String),
+    /// A built-in for threads.
+    #[error("it uses threads (`{0}`)")]
+    Threads(String),
+    /// A start function or values at the component level.
+    #[error("it uses values at the component level")]
+    Values,
+    /// A core module that comes from outside the component.
+    #[error("it instantiates a core module that it imports or takes from an instance")]
+    ForeignModule,
+    /// A component that comes from outside the component.
+    #[error("it instantiates a component that it imports or takes from an instance")]
+    ForeignComponent,
+    /// A resource type imported by itself rather than as part of an interface.
+    #[error("it imports or drops a resource type that belongs to no interface")]
+    LooseResource,
+    /// An instance put together from exports, with a resource type in it.
+    #[error("it puts a resource type into an instance that it makes of exports")]
+    BundledResource,
+    /// A name that the accessors need.
+    #[error("it uses the reserved name `{0}`")]
+    ReservedName(String),
+    /// Two names that become the same name.
+    #[error("two functions of one interface both become `{0}`")]
+    NameCollision(String),
+    /// Anything else that the validator does not accept with the supported features.
+    #[error("it uses an unsupported feature of WebAssembly: {0}")]
+    Unsupported(String),
+}

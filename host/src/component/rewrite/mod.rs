@@ -1,0 +1,88 @@
+//! Rewrites a component so that its whole state can be saved and restored.
+//!
+//! wasmtime keeps a guest's resource handles in a table that no API reads or fills. So, before
+//! compiling:
+//!
+//! - resources of imported interfaces become `u32` (the core ABI is the same), `[method]r.f` becomes
+//!   `method-r-f`, and each interface gains `drop-r` for every resource that it defines. The handles
+//!   that a guest holds are then plain numbers in its memory, and in a table of the host's own;
+//! - every level with state gains a core module, its *accessor*, that copies all mutable globals to
+//!   and from a memory of its own; nested components re-export their children's accessors;
+//! - in the restore variant active data segments are empty and start functions are gone, because
+//!   memories and globals are about to be replaced.
+//!
+//! [`scope`] holds the bookkeeping of one level, [`encode`] writes it, [`accessor`] closes it.
+
+mod accessor;
+mod encode;
+mod module;
+pub(super) mod names;
+mod resources;
+mod scope;
+
+use super::error::ComponentError;
+use super::refuse::{Place, Reason, Refusal};
+use super::{features, scan};
+
+/// Part of the key of compiled code in the cache. Raise it when the output changes.
+pub const REWRITER_VERSION: u32 = 1;
+
+/// The two forms of a component that are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// Runs as the original does. Needed once, for the genesis image.
+    Boot,
+    /// Instantiates without running guest code and without initial data: for images.
+    Restore,
+}
+
+/// A component whose state can be saved and restored.
+#[derive(Debug, Clone)]
+pub struct Rewritten {
+    /// The new component, validated.
+    pub wasm: Vec<u8>,
+    /// Suffixes of the accessors, in the order in which they are to be called. For each suffix `s` the
+    /// component exports `dormouse-save{s}` and `dormouse-load{s}`, functions without parameters and
+    /// results. To save: call every save, then copy all memories. To restore: put all memories in
+    /// place, then call every load. Both variants have the same.
+    pub accessors: Vec<String>,
+    /// How many linear memories an instance has, those of accessors included. Both variants create
+    /// them in the same order.
+    pub memories: usize,
+    /// How many mutable globals an instance has.
+    pub globals: usize,
+}
+
+/// The name of the export that saves one level's globals.
+pub fn save_export(suffix: &str) -> String {
+    format!("{}{suffix}", names::SAVE)
+}
+
+/// The name of the export that loads one level's globals.
+pub fn load_export(suffix: &str) -> String {
+    format!("{}{suffix}", names::LOAD)
+}
+
+/// Rewrites a component, and validates what comes out.
+///
+/// # Errors
+/// Whatever [`super::scan`] says, [`ComponentError::Refused`] for a component that cannot be captured,
+/// and [`ComponentError::Rewriter`] where the result would be invalid.
+pub fn rewrite(wasm: &[u8], variant: Variant) -> Result<Rewritten, ComponentError> {
+    scan::admit(wasm)?;
+    let rewritten = rewrite_admitted(wasm, variant)?;
+    features::validate(&rewritten.wasm).map_err(|error| ComponentError::Rewriter(error.to_string()))?;
+    Ok(rewritten)
+}
+
+/// Rewrites a component that has been validated and checked, without validating the outcome.
+pub(super) fn rewrite_admitted(wasm: &[u8], variant: Variant) -> Result<Rewritten, ComponentError> {
+    if !wasmparser::Parser::is_component(wasm) {
+        return Err(ComponentError::Rewriter("a core module must be wrapped first".to_owned()));
+    }
+    encode::component(wasm, variant, resources::dropped(wasm)?)
+}
+
+fn refused(reason: Reason, place: Place) -> ComponentError {
+    ComponentError::Refused(vec![Refusal { reason, place }])
+}

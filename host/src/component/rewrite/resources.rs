@@ -1,0 +1,87 @@
+//! Which interface each dropped handle belongs to.
+
+use std::collections::HashMap;
+
+use wasmparser::component_types::{ComponentAnyTypeId, ComponentEntityType, ResourceId};
+use wasmparser::{CanonicalFunction, Encoding, Parser, Payload, Validator};
+
+use super::refused;
+use crate::component::error::ComponentError;
+use crate::component::features;
+use crate::component::refuse::{Place, Reason};
+
+/// A resource type as one component instance exports it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Exported {
+    /// Index of the instance at its level.
+    pub instance: u32,
+    /// Name of the type there.
+    pub name: String,
+}
+
+/// The exporters of resource types at one level, found as its instances come up.
+#[derive(Default)]
+struct Level {
+    path: Vec<u32>,
+    subcomponents: u32,
+    exporters: HashMap<ResourceId, Exported>,
+    known: u32,
+}
+
+/// For every `resource.drop` of all levels, in the order of the file, the first instance that exports
+/// the type: the one that defines it.
+pub fn dropped(wasm: &[u8]) -> Result<Vec<Exported>, ComponentError> {
+    let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
+    let mut validator = Validator::new_with_features(features::supported());
+    let mut levels: Vec<Level> = Vec::new();
+    let mut path = Vec::new();
+    let mut out = Vec::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        let payload = payload.map_err(invalid)?;
+        match &payload {
+            Payload::ComponentSection { .. } => {
+                if let Some(level) = levels.last_mut() {
+                    path.clone_from(&level.path);
+                    path.push(level.subcomponents);
+                    level.subcomponents += 1;
+                }
+            }
+            Payload::Version { encoding: Encoding::Component | Encoding::Module, .. } => {
+                levels.push(Level { path: std::mem::take(&mut path), ..Level::default() });
+            }
+            Payload::End(_) => {
+                levels.pop();
+            }
+            Payload::ComponentCanonicalSection(section) => {
+                let (Some(types), Some(level)) = (validator.types(0), levels.last_mut()) else {
+                    return Err(ComponentError::Rewriter("a canonical section outside a component".to_owned()));
+                };
+                while level.known < types.component_instance_count() {
+                    let instance = level.known;
+                    level.known += 1;
+                    for (name, item) in &types[types.component_instance_at(instance)].exports {
+                        if let ComponentEntityType::Type { created: ComponentAnyTypeId::Resource(id), .. } = item.ty {
+                            let exported = Exported { instance, name: name.clone() };
+                            level.exporters.entry(id.resource()).or_insert(exported);
+                        }
+                    }
+                }
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, function) = item.map_err(invalid)?;
+                    let CanonicalFunction::ResourceDrop { resource } = function else { continue };
+                    let exported = match types.component_any_type_at(resource) {
+                        ComponentAnyTypeId::Resource(id) => level.exporters.get(&id.resource()),
+                        _ => None,
+                    };
+                    let place =
+                        || Place { components: level.path.clone(), module: None, function: None, offset: offset as u64 };
+                    out.push(exported.ok_or_else(|| refused(Reason::LooseResource, place()))?.clone());
+                }
+            }
+            _ => {}
+        }
+        // function bodies have been validated before
+        validator.payload(&payload).map_err(invalid)?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,72 @@
+//! Bookkeeping of one component level: the index spaces of the component model as they grow.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::resources::Exported;
+use crate::component::module::ModuleInfo;
+
+/// Types that the rewriter puts in front of every component-level type space: `u32`, and
+/// `func(handle: u32)`. All indices shift by that.
+pub const SHIFT: u32 = 2;
+
+/// Index of `u32` in every type space.
+pub const TYPE_HANDLE: u32 = 0;
+
+/// Index of `func(handle: u32)` in every type space.
+pub const TYPE_DROP: u32 = 1;
+
+/// The suffixes of the accessors that a component exports.
+pub type Accessors = Rc<Vec<String>>;
+
+/// One level while it is being rewritten. Counts are of the new component.
+#[derive(Default)]
+pub struct Scope {
+    /// Which nested component of its parent it is.
+    pub index: u32,
+    /// How many components nested in it have begun.
+    pub subcomponents: u32,
+    /// How many core modules have begun.
+    pub submodules: u32,
+    /// Old to new component function indices.
+    pub functions: Vec<u32>,
+    /// Component functions so far.
+    pub function_count: u32,
+    /// Component types so far.
+    pub types: u32,
+    /// Component instances so far.
+    pub instances: u32,
+    /// Core functions so far.
+    pub core_functions: u32,
+    /// Core instances so far.
+    pub core_instances: u32,
+    /// Components; none for those that come from outside.
+    pub components: Vec<Option<Accessors>>,
+    /// Core modules; none for those that come from outside.
+    pub modules: Vec<Option<Rc<ModuleInfo>>>,
+    /// Core instances that have state of their own.
+    pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
+    /// Component instances that have accessors.
+    pub nested: Vec<(u32, Accessors)>,
+    /// The functions that drop handles, once they have been aliased.
+    pub drops: HashMap<Exported, u32>,
+}
+
+impl Scope {
+    /// An empty level, the given nested component of its parent.
+    pub fn new(index: u32) -> Self {
+        Self { index, types: SHIFT, ..Self::default() }
+    }
+
+    /// Counts a function of the old component.
+    pub fn old_function(&mut self) {
+        self.functions.push(self.function_count);
+        self.function_count += 1;
+    }
+
+    /// Counts a function that the rewriter adds, and returns its index.
+    pub fn new_function(&mut self) -> u32 {
+        self.function_count += 1;
+        self.function_count - 1
+    }
+}

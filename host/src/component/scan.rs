@@ -1,0 +1,355 @@
+//! Reads a component or core module: what it wants, what it offers, and whether it can be captured.
+
+use serde::Serialize;
+use wasmparser::component_types::ComponentEntityType;
+use wasmparser::types::TypesRef;
+use wasmparser::{ComponentExternalKind, ComponentTypeRef, Encoding, ExternalKind, Parser, Payload};
+
+use super::check::{Checker, SegmentUse};
+use super::error::ComponentError;
+use super::module::ModuleInfo;
+use super::refuse::{Place, Refusal};
+use super::{features, limits, rewrite};
+
+/// What kind of WebAssembly file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BinaryKind {
+    /// A component.
+    Component,
+    /// A core module, to be wrapped with [`super::wrap_core_module`].
+    CoreModule,
+}
+
+/// The kind of thing behind an import or export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ItemKind {
+    /// A function.
+    Function,
+    /// An instance of an interface.
+    Instance,
+    /// A type.
+    Type,
+    /// A component.
+    Component,
+    /// A core module.
+    Module,
+    /// A value, memory, table, global or tag.
+    Other,
+}
+
+/// One import or export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// As written: `wasi:cli/run@0.2.3`, `handle`; for a core module's import `module.name`.
+    pub name: String,
+    /// What it is.
+    pub kind: ItemKind,
+    /// The functions of an instance, by their names in the component.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+}
+
+/// The limits of one linear memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryLimits {
+    /// How large it is at the start.
+    pub min: u64,
+    /// How far it can grow; none means 4 GiB.
+    pub max: Option<u64>,
+}
+
+/// One core module of a component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Module {
+    /// Where it lies.
+    pub place: Place,
+    /// The memories that it defines.
+    pub memories: Vec<MemoryLimits>,
+    /// How many mutable globals it defines.
+    pub globals: usize,
+    /// How many function tables it defines.
+    pub tables: u32,
+    /// How many data segments are copied to memory when it is instantiated.
+    pub active_data: usize,
+    /// How many bytes these have.
+    pub active_data_bytes: usize,
+    /// How many data segments wait for `memory.init`.
+    pub passive_data: usize,
+    /// Whether it runs code of its own while it is instantiated.
+    pub has_start: bool,
+}
+
+/// What a file is.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    /// Component or core module.
+    pub kind: BinaryKind,
+    /// Size of the file in bytes.
+    pub bytes: usize,
+    /// What it needs of its host.
+    pub imports: Vec<Item>,
+    /// What it offers.
+    pub exports: Vec<Item>,
+    /// All core modules, in the order of the file.
+    pub modules: Vec<Module>,
+    /// How many components it consists of, itself included; 0 for a core module.
+    pub components: usize,
+    /// Why a snapshot of it would not be complete. Of a core module these are judged before wrapping.
+    pub capturable: Result<(), Vec<Refusal>>,
+}
+
+impl Scan {
+    /// The first export of an interface, whatever its version: `exported("wasi:cli/run")`.
+    pub fn exported(&self, interface: &str) -> Option<&Item> {
+        self.exports.iter().find(|item| without_version(&item.name) == interface)
+    }
+}
+
+/// `wasi:cli/run@0.2.3` without its version.
+pub fn without_version(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(name, _)| name)
+}
+
+/// Reads a file whole.
+///
+/// A component that cannot be captured is no error here: see [`Scan::capturable`].
+///
+/// # Errors
+/// [`ComponentError::NotWasm`], [`ComponentError::Invalid`] and [`ComponentError::Limit`].
+pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
+    let (mut scan, refusals) = walk(wasm)?;
+    scan.capturable = match features::validate(wasm) {
+        Ok(types) => {
+            name_functions(types.as_ref(), &mut scan);
+            if refusals.is_empty() { bookkept(wasm, scan.kind)? } else { Err(refusals) }
+        }
+        Err(ComponentError::Refused(unsupported)) => Err(if refusals.is_empty() { unsupported } else { refusals }),
+        Err(error) => return Err(error),
+    };
+    Ok(scan)
+}
+
+/// The reasons that only the rewriter's bookkeeping can find.
+fn bookkept(wasm: &[u8], kind: BinaryKind) -> Result<Result<(), Vec<Refusal>>, ComponentError> {
+    if kind == BinaryKind::CoreModule {
+        return Ok(Ok(()));
+    }
+    match rewrite::rewrite_admitted(wasm, rewrite::Variant::Restore) {
+        Ok(_) => Ok(Ok(())),
+        Err(ComponentError::Refused(refusals)) => Ok(Err(refusals)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses what cannot be captured, without the rest of a [`Scan`]. For the rewriter.
+pub(super) fn admit(wasm: &[u8]) -> Result<(), ComponentError> {
+    let (_, refusals) = walk(wasm)?;
+    match features::validate(wasm) {
+        Ok(_) | Err(ComponentError::Refused(_)) if !refusals.is_empty() => Err(ComponentError::Refused(refusals)),
+        other => other.map(|_| ()),
+    }
+}
+
+/// One level of the walk.
+struct Level {
+    place: Place,
+    next_component: u32,
+    next_module: u32,
+    module: Option<(ModuleInfo, SegmentUse)>,
+}
+
+impl Level {
+    fn new(place: Place) -> Self {
+        Self { place, next_component: 0, next_module: 0, module: None }
+    }
+}
+
+/// Reads everything once and enforces the limits. Nothing is assumed to be valid yet.
+fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
+    ComponentError::limit("bytes", wasm.len(), limits::MAX_BYTES)?;
+    if !wasm.starts_with(b"\0asm") {
+        return Err(ComponentError::NotWasm);
+    }
+    let mut scan = Scan {
+        kind: BinaryKind::CoreModule,
+        bytes: wasm.len(),
+        imports: Vec::new(),
+        exports: Vec::new(),
+        modules: Vec::new(),
+        components: 0,
+        capturable: Ok(()),
+    };
+    let mut checker = Checker::default();
+    let mut types = 0;
+    let outermost = Place { components: Vec::new(), module: None, function: None, offset: 0 };
+    let mut levels = vec![Level::new(outermost)];
+
+    let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
+    for payload in Parser::new(0).parse_all(wasm) {
+        let payload = payload.map_err(invalid)?;
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { break };
+        match &payload {
+            Payload::Version { encoding: Encoding::Module, .. } => {
+                level.module = Some(Default::default());
+                ComponentError::limit("core modules", scan.modules.len() + 1, limits::MAX_MODULES)?;
+            }
+            Payload::Version { encoding: Encoding::Component, .. } => {
+                scan.components += 1;
+                ComponentError::limit("components", scan.components, limits::MAX_COMPONENTS)?;
+                if depth == 1 {
+                    scan.kind = BinaryKind::Component;
+                }
+            }
+            Payload::ModuleSection { unchecked_range, .. } => {
+                let offset = unchecked_range.start as u64;
+                let place = Place { module: Some(level.next_module), offset, ..level.place.clone() };
+                level.next_module += 1;
+                levels.push(Level::new(place));
+                continue;
+            }
+            Payload::ComponentSection { unchecked_range, .. } => {
+                let mut place = Place { offset: unchecked_range.start as u64, ..level.place.clone() };
+                place.components.push(level.next_component);
+                level.next_component += 1;
+                levels.push(Level::new(place));
+                ComponentError::limit("levels of nested components", levels.len(), limits::MAX_DEPTH)?;
+                continue;
+            }
+            Payload::End(_) => {
+                if let Some(done) = levels.pop()
+                    && let Some((info, segments)) = done.module
+                {
+                    checker.module_end(&info, segments);
+                    scan.modules.push(summary(done.place, &info));
+                }
+                continue;
+            }
+            Payload::ComponentTypeSection(section) => {
+                inner_types(&wasm[section.range()])?;
+                types += section.count() as usize;
+                ComponentError::limit("component types", types, limits::MAX_TYPES)?;
+            }
+            _ => {}
+        }
+        if depth == 1 {
+            items(&payload, &mut scan).map_err(invalid)?;
+        }
+        match &mut level.module {
+            Some((info, segments)) => {
+                info.observe(&payload).map_err(invalid)?;
+                checker.module(&payload, &level.place, segments).map_err(invalid)?;
+            }
+            None => checker.component(&payload, &level.place).map_err(invalid)?,
+        }
+    }
+    Ok((scan, checker.finish()))
+}
+
+/// Bounds the types within types before the recursive reader sees them: each such type starts with
+/// these two bytes. Others can look the same, which the limit leaves room for.
+fn inner_types(section: &[u8]) -> Result<(), ComponentError> {
+    let found = section.windows(2).filter(|pair| matches!(pair, [0x01, 0x41 | 0x42])).count();
+    ComponentError::limit("types within a component type", found, limits::MAX_INNER_TYPES)
+}
+
+fn summary(place: Place, info: &ModuleInfo) -> Module {
+    const PAGE: u64 = 65_536;
+    let limits = |ty: &wasmparser::MemoryType| MemoryLimits {
+        min: ty.initial.saturating_mul(PAGE),
+        max: ty.maximum.map(|pages| pages.saturating_mul(PAGE)),
+    };
+    Module {
+        place,
+        memories: info.memories.iter().map(|(_, ty)| limits(ty)).collect(),
+        globals: info.globals.len(),
+        tables: info.tables,
+        active_data: info.active_data,
+        active_data_bytes: info.active_data_bytes,
+        passive_data: info.passive_data.len(),
+        has_start: info.has_start,
+    }
+}
+
+/// Lists the imports and exports of the outermost level.
+fn items(payload: &Payload<'_>, scan: &mut Scan) -> Result<(), wasmparser::Error> {
+    let item = |name: String, kind| Item { name, kind, functions: Vec::new() };
+    match payload {
+        Payload::ComponentImportSection(section) => {
+            for import in section.clone() {
+                let import = import?;
+                let kind = match import.ty {
+                    ComponentTypeRef::Func(_) => ItemKind::Function,
+                    ComponentTypeRef::Instance(_) => ItemKind::Instance,
+                    ComponentTypeRef::Type(_) => ItemKind::Type,
+                    ComponentTypeRef::Component(_) => ItemKind::Component,
+                    ComponentTypeRef::Module(_) => ItemKind::Module,
+                    ComponentTypeRef::Value(_) => ItemKind::Other,
+                };
+                scan.imports.push(item(import.name.name.to_owned(), kind));
+            }
+        }
+        Payload::ComponentExportSection(section) => {
+            for export in section.clone() {
+                let export = export?;
+                let kind = match export.kind {
+                    ComponentExternalKind::Func => ItemKind::Function,
+                    ComponentExternalKind::Instance => ItemKind::Instance,
+                    ComponentExternalKind::Type => ItemKind::Type,
+                    ComponentExternalKind::Component => ItemKind::Component,
+                    ComponentExternalKind::Module => ItemKind::Module,
+                    ComponentExternalKind::Value => ItemKind::Other,
+                };
+                scan.exports.push(item(export.name.name.to_owned(), kind));
+            }
+        }
+        Payload::ImportSection(section) => {
+            for import in section.clone().into_imports() {
+                let import = import?;
+                let is_function = matches!(import.ty, wasmparser::TypeRef::Func(_));
+                let kind = if is_function { ItemKind::Function } else { ItemKind::Other };
+                scan.imports.push(item(format!("{}.{}", import.module, import.name), kind));
+            }
+        }
+        Payload::ExportSection(section) => {
+            for export in section.clone() {
+                let export = export?;
+                let is_function = matches!(export.kind, ExternalKind::Func);
+                let kind = if is_function { ItemKind::Function } else { ItemKind::Other };
+                scan.exports.push(item(export.name.to_owned(), kind));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Fills in the functions of imported and exported instances, from the validator's types.
+fn name_functions(types: TypesRef<'_>, scan: &mut Scan) {
+    if scan.kind != BinaryKind::Component {
+        return;
+    }
+    for (items, is_import) in [(&mut scan.imports, true), (&mut scan.exports, false)] {
+        for item in items.iter_mut().filter(|item| item.kind == ItemKind::Instance) {
+            let found = if is_import {
+                types.component_item_for_import(&item.name)
+            } else {
+                types.component_item_for_export(&item.name)
+            };
+            if let Some(found) = found {
+                item.functions = functions(types, found.ty);
+            }
+        }
+    }
+}
+
+fn functions(types: TypesRef<'_>, ty: ComponentEntityType) -> Vec<String> {
+    let ComponentEntityType::Instance(instance) = ty else { return Vec::new() };
+    let exports = types[instance].exports.iter();
+    exports
+        .filter(|(_, item)| matches!(item.ty, ComponentEntityType::Func(_)))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
