@@ -23,6 +23,8 @@ for option in "$@"; do
   esac
 done
 mkdir -p "$out" "$tools"
+scratch=$(mktemp -d "$tools/tmp.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
 
 fail() { echo "build-guests: $*" >&2; exit 1; }
 
@@ -52,16 +54,16 @@ build_rust() {
   done
   for wasm in target/guest-build/wasm32-wasip2/release/*.wasm; do
     name=$(basename "$wasm" .wasm)
-    cmp --silent "$wasm" "$out/${name//_/-}.wasm" || cp "$wasm" "$out/${name//_/-}.wasm"
+    cmp -s "$wasm" "$out/${name//_/-}.wasm" || cp "$wasm" "$out/${name//_/-}.wasm"
   done
 }
 
 build_python() {
-  local sources stamp venv=$tools/py-venv scratch
+  local sources stamp venv=$tools/py-venv app=$scratch/python
   command -v python3 >/dev/null || fail "the Python guest needs python3, $python_least or newer"
   python3 -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$python_least'.split('.'))))" ||
     fail "the Python guest needs Python $python_least or newer, and this is $(python3 --version)"
-  sources=(wit/agent.wit guest-examples/python-agent/*.py)
+  sources=(scripts/build-guests.sh wit/agent.wit guest-examples/python-agent/*.py)
   stamp=$(digest "$componentize_py" "${sources[@]}")
   ! fresh python-agent "$stamp" || return 0
   if [ "$(cat "$venv/.version" 2>/dev/null)" != "$componentize_py" ]; then
@@ -72,21 +74,20 @@ build_python() {
     echo "$componentize_py" >"$venv/.version"
   fi
   # A folder of its own: whatever else lies beside the app would be packed into the component.
-  scratch=$(mktemp -d "$tools/python.XXXXXX")
-  cp guest-examples/python-agent/*.py "$scratch/"
+  mkdir "$app"
+  cp guest-examples/python-agent/*.py "$app/"
   "$venv/bin/componentize-py" --quiet --wit-path wit --world agent \
-    componentize app --python-path "$scratch" --output "$scratch/out.wasm"
-  finish python-agent "$stamp" "$scratch/out.wasm"
-  rm -rf "$scratch"
+    componentize app --python-path "$app" --output "$scratch/python.wasm"
+  finish python-agent "$stamp" "$scratch/python.wasm"
 }
 
 build_js() {
-  local sources stamp node=$tools/node scratch
+  local sources stamp node=$tools/node
   command -v node >/dev/null || fail "the JavaScript guest needs Node $node_least or newer"
   node -e "process.exit(+(parseInt(process.versions.node) < $node_least))" ||
     fail "the JavaScript guest needs Node $node_least or newer, and this is $(node --version)"
   command -v npm >/dev/null || fail "the JavaScript guest needs npm, which comes with Node"
-  sources=(wit/agent.wit guest-examples/js-agent/*.js guest-examples/js-agent/wit/*.wit
+  sources=(scripts/build-guests.sh wit/agent.wit guest-examples/js-agent/*.js guest-examples/js-agent/wit/*.wit
     guest-examples/js-agent/wit/deps/*.wit)
   stamp=$(digest "$componentize_qjs" "${sources[@]}")
   ! fresh js-agent "$stamp" || return 0
@@ -98,12 +99,10 @@ build_js() {
       "componentize-qjs@$componentize_qjs" >/dev/null
     echo "$componentize_qjs" >"$node/.version"
   fi
-  scratch=$(mktemp -d "$tools/js.XXXXXX")
   "$node/node_modules/.bin/componentize-qjs" --sync --wit guest-examples/js-agent/wit --world js-agent \
-    --js guest-examples/js-agent/app.js --output "$scratch/out.wasm" >"$scratch/log" ||
+    --js guest-examples/js-agent/app.js --output "$scratch/js.wasm" >"$scratch/log" ||
     { cat "$scratch/log" >&2; fail "componentize-qjs failed"; }
-  finish js-agent "$stamp" "$scratch/out.wasm"
-  rm -rf "$scratch"
+  finish js-agent "$stamp" "$scratch/js.wasm"
 }
 
 build_rust
