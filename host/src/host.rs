@@ -9,8 +9,9 @@ use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions};
 
-use crate::agent::{Agent, AgentError, AgentName, Template, ZoneOption, ZoneOptionError, link_lifecycle};
-use crate::component::{self, CodeCache, Compiler, ComponentError, SlotEngine, Ticker, Variant};
+use crate::agent::{Agent, AgentError, AgentName, Template, ZoneOption, link_lifecycle};
+use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
+use crate::component::{self, ComponentError, Variant};
 use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
 use crate::wasi::{GuestState, MemoryLimits, Start};
@@ -74,7 +75,7 @@ pub(crate) struct HostShared {
     pub engines: Engines,
     store: Mutex<Option<Arc<Store>>>,
     code: CodeCache,
-    components: component::Components,
+    components: Components,
     templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
     agents: Mutex<HashMap<AgentId, Agent>>,
     flattening: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -124,7 +125,7 @@ impl Host {
         let store = Store::open(&options.folder, &options.store)?;
         let images = Arc::new(ImageStore::open(&options.folder.join("images"))?);
         let code = CodeCache::open(&options.folder.join("cache"))?;
-        let components = component::Components::open(&options.folder.join("components"))?;
+        let components = Components::open(&options.folder.join("components"))?;
         let shared = Arc::new(HostShared {
             images,
             engines: engines()?,
@@ -261,7 +262,7 @@ impl HostShared {
         lock(&self.agents).entry(disk.id()).or_insert_with(|| Agent::new(self.clone(), disk)).clone()
     }
 
-    fn code_key(&self, component: &[u8]) -> component::CodeKey {
+    fn code_key(&self, component: &[u8]) -> code::CodeKey {
         CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
     }
 
@@ -277,9 +278,11 @@ impl HostShared {
             return Ok(template.clone());
         }
         let component = self.components.read(hash)?;
-        let component = component::as_component(&component)?;
+        let component = code::as_component(&component)?;
         let scan = component::scan(&component)?;
-        scan.capturable().map_err(AgentError::Component)?;
+        if let Err(refusals) = &scan.capturable {
+            return Err(ComponentError::Refused(refusals.clone()).into());
+        }
         crate::agent::world_of(&scan)?;
         let key = self.code_key(&component);
         let restore = &self.engines.restore.engine;
@@ -291,7 +294,7 @@ impl HostShared {
                 None => Compiler::find()?,
             };
             self.code.make(&key, &component, &compiler)?;
-            let missing = || ComponentError::Cache("what was compiled a moment ago cannot be read".into());
+            let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
             self.code.load(&key, restore)?.ok_or_else(missing)?
         };
         let template = Arc::new(Template::new(key, &scan, code, &self.engines)?);
@@ -353,11 +356,5 @@ impl HostShared {
             flats.insert(FlatName::Genesis(template.key));
         }
         Ok(self.images.retain(&flats, &pages)?)
-    }
-}
-
-impl From<ZoneOptionError> for AgentError {
-    fn from(e: ZoneOptionError) -> Self {
-        Self::ZoneOption(e)
     }
 }

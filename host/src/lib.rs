@@ -1,1 +1,33 @@
-//! dormouse.
+//! Dormouse runs AI agents that sleep.
+//!
+//! An agent is an unmodified WebAssembly component with a disk divided into zones, each with rules
+//! that the disk itself enforces. Agents are paused, resumed, forked and rewound; a crash of the host
+//! loses nothing that was acknowledged.
+//!
+//! [`Host`] opens a store, [`Agent`] is one agent in it. The floors, lower ones first:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`component`] | what a component is, whether it can be captured, the rewrite |
+//! | [`code`] | components compiled in a child process, and kept |
+//! | [`image`] | memories as pages that can be mapped |
+//! | [`journal`] | what the records of turns hold |
+//! | [`wasi`] | WASI on virtual handles over an agent's zones |
+//! | [`agent`] | turns, pause, resume, fork, rewind |
+//! | [`host`] | what a platform embeds |
+//!
+//! The zones, their contracts and the store beneath are the crate `zone-vfs`.
+
+pub mod agent;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod code;
+pub mod component;
+pub mod host;
+pub mod image;
+pub mod journal;
+pub mod wasi;
+
+pub use agent::{Agent, AgentError, AgentName, Event};
+pub use host::{AgentOptions, Host, HostOptions};
+pub use zone_vfs;

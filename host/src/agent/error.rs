@@ -2,7 +2,8 @@ use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::StoreError;
 use zone_vfs::zone::ZoneError;
 
-use super::InvalidName;
+use super::{InvalidName, ZoneOptionError};
+use crate::code::CodeError;
 use crate::component::ComponentError;
 use crate::image::ImageError;
 use crate::journal::JournalError;
@@ -19,6 +20,12 @@ pub enum AgentError {
     /// The component is refused, or could not be compiled.
     #[error(transparent)]
     Component(#[from] ComponentError),
+    /// The component could not be compiled, or its code not be loaded.
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    /// A zone that was asked for is refused.
+    #[error(transparent)]
+    ZoneOption(#[from] ZoneOptionError),
     /// Reading or making an image failed.
     #[error(transparent)]
     Image(#[from] ImageError),

@@ -6,7 +6,8 @@ use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, TypedFunc};
 
 use super::AgentError;
-use crate::component::{LOAD_PREFIX, SAVE_PREFIX, SlotEngine};
+use crate::code::SlotEngine;
+use crate::component::{load_export, save_export};
 use crate::image::{Image, SlotMemory};
 use crate::wasi::GuestState;
 
@@ -44,8 +45,7 @@ impl Live {
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {
-            for (prefix, functions) in [(SAVE_PREFIX, &mut save), (LOAD_PREFIX, &mut load)] {
-                let name = format!("{prefix}{accessor}");
+            for (name, functions) in [(save_export(accessor), &mut save), (load_export(accessor), &mut load)] {
                 functions.push(instance.get_typed_func(&mut store, &name).map_err(|e| instantiate(&e))?);
             }
         }

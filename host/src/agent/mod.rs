@@ -32,7 +32,8 @@ pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;
 pub(crate) use self::instance::Live;
-pub(crate) use self::template::Template;
+pub(crate) use self::template::{Template, world_of};
+pub(crate) use self::zones::zones;
 
 /// A live instance, standing where `image` says.
 pub(crate) struct Running {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::InstancePre;
 
 use super::{AgentError, Live};
-use crate::component::{CodeKey, Scan, SlotEngine};
+use crate::code::{Code, CodeKey, SlotEngine};
+use crate::component::{self, Scan};
 use crate::host::Engines;
 use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, World};
@@ -26,7 +27,7 @@ pub(crate) struct Template {
 
 /// Where the boot variant comes from when it is needed.
 pub(crate) struct Boot {
-    pub code: crate::component::Code,
+    pub code: Code,
     pub engine: SlotEngine,
     pub linker: Arc<wasmtime::component::Linker<GuestState>>,
 }
@@ -47,7 +48,7 @@ struct GenesisAbout {
 }
 
 impl Template {
-    pub fn new(key: CodeKey, scan: &Scan, code: crate::component::Code, engines: &Engines) -> Result<Self, AgentError> {
+    pub fn new(key: CodeKey, scan: &Scan, code: Code, engines: &Engines) -> Result<Self, AgentError> {
         let world = world_of(scan)?;
         let restore = engines
             .restore_linker
@@ -163,9 +164,11 @@ fn write_about(images: &ImageStore, name: &FlatName, genesis: &Genesis) -> Resul
 
 /// The world that a component's exports make it part of.
 pub(crate) fn world_of(scan: &Scan) -> Result<World, AgentError> {
-    scan.world().ok_or_else(|| {
-        AgentError::Instantiate(
+    match scan.world() {
+        component::World::Command => Ok(World::Command),
+        component::World::Agent => Ok(World::Agent),
+        component::World::Other => Err(AgentError::Instantiate(
             "it exports neither `wasi:cli/run` (a command) nor `handle` of dormouse:agent/agent (an agent)".into(),
-        )
-    })
+        )),
+    }
 }

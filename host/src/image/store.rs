@@ -239,6 +239,29 @@ impl ImageStore {
         Ok(Image { reference, base, files: Vec::new() })
     }
 
+    /// The file beside a flat file that says what belongs to it.
+    pub(crate) fn beside(&self, name: &FlatName) -> PathBuf {
+        self.path(name).with_extension("about")
+    }
+
+    /// Writes the file beside a flat file, whole and durable.
+    pub(crate) fn write_beside(&self, name: &FlatName, bytes: &[u8]) -> Result<(), ImageError> {
+        use std::io::Write;
+        let path = self.beside(name);
+        let temporary = path.with_extension("about.tmp");
+        let io = || Self::io(temporary.display());
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)
+            .map_err(io())?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io())?;
+        std::fs::rename(&temporary, &path).map_err(io())?;
+        self.sync_folder()
+    }
+
     /// Removes every image file that `keep` does not name. Returns the bytes given back.
     pub fn retain(&self, flats: &HashSet<FlatName>, pages: &HashSet<PagesName>) -> Result<u64, ImageError> {
         let keep: HashSet<String> =

@@ -24,3 +24,5 @@ pub use self::outside::{LiveOutside, Outside};
 pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
 pub use self::stdio::Stdio;
 pub use self::table::{HandleError, HandleTable};
+
+pub(crate) use self::p2::{Exit, link};

@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::Resource;
+use zone_vfs::id::Inode;
 
 use super::delegate_generated::Kind;
 use super::object::Object;
@@ -156,6 +157,22 @@ impl HandleTable {
             }
         }
         table
+    }
+
+    /// Closes what is open in these zones, except their roots: for a fork, whose logs begin anew.
+    pub fn close_files_in(&mut self, zones: &[u16]) {
+        for slot in &mut self.slots {
+            let open = slot.object.as_ref().and_then(Object::keeps_open);
+            if open.is_some_and(|(zone, inode)| zones.contains(&zone) && inode != Inode::ROOT) {
+                let kind = match slot.object {
+                    Some(Object::DirectoryStream { .. }) => Kind::DirectoryEntryStream,
+                    Some(Object::FileInput { .. }) => Kind::InputStream,
+                    Some(Object::FileOutput { .. }) => Kind::OutputStream,
+                    _ => Kind::Descriptor,
+                };
+                slot.object = Some(Object::Gone(kind));
+            }
+        }
     }
 
     /// Checks a table that was read from a record: numbers within limits, free slots free.

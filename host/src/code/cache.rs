@@ -13,7 +13,8 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use super::compile::{Compiled, Compiler, FILES};
-use super::{ComponentError, REWRITER_VERSION, Variant};
+use super::CodeError;
+use crate::component::{REWRITER_VERSION, Variant};
 
 /// The key of an entry; it also names the component's genesis image.
 pub(crate) type CodeKey = [u8; 32];
@@ -34,20 +35,20 @@ pub(crate) struct Code {
 
 impl CodeCache {
     /// Opens the folder, which is made for its owner alone when it is missing.
-    pub fn open(folder: &Path) -> Result<Self, ComponentError> {
-        let io = |what: &str| ComponentError::io(format!("{what} {}", folder.display()));
+    pub fn open(folder: &Path) -> Result<Self, CodeError> {
+        let io = |what: &str| CodeError::io(format!("{what} {}", folder.display()));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io("making the folder"))?;
         let path = folder.join("mac.key");
         let mac_key = match std::fs::read(&path) {
             Ok(bytes) => bytes
                 .try_into()
-                .map_err(|_| ComponentError::Cache(format!("{} does not hold a key", path.display())))?,
+                .map_err(|_| CodeError::Cache(format!("{} does not hold a key", path.display())))?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let mut key = [0u8; 32];
                 let mut filled = 0;
                 while filled < key.len() {
                     filled += rustix::rand::getrandom(&mut key[filled..], rustix::rand::GetRandomFlags::empty())
-                        .map_err(|e| ComponentError::io("drawing a key")(e.into()))?;
+                        .map_err(|e| CodeError::io("drawing a key")(e.into()))?;
                 }
                 let mut file = File::options()
                     .write(true)
@@ -107,12 +108,12 @@ impl CodeCache {
     }
 
     /// Loads an entry whose MAC is right.
-    pub fn load(&self, key: &CodeKey, restore: &Engine) -> Result<Option<Code>, ComponentError> {
+    pub fn load(&self, key: &CodeKey, restore: &Engine) -> Result<Option<Code>, CodeError> {
         let folder = self.entry(key);
         let stated = match std::fs::read(folder.join("mac")) {
             Ok(mac) => mac,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(ComponentError::io(format!("reading {}", folder.display()))(e)),
+            Err(e) => return Err(CodeError::io(format!("reading {}", folder.display()))(e)),
         };
         let found = self.mac(key, &folder);
         let stated: Option<[u8; 32]> = stated.try_into().ok();
@@ -123,17 +124,17 @@ impl CodeCache {
         };
         if !right {
             tracing::warn!("compiled code {} does not match its MAC: it is made anew", folder.display());
-            std::fs::remove_dir_all(&folder).map_err(ComponentError::io(format!("removing {}", folder.display())))?;
+            std::fs::remove_dir_all(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
             return Ok(None);
         }
-        let about = std::fs::read(folder.join(FILES[2])).map_err(ComponentError::io("reading compiled code"))?;
+        let about = std::fs::read(folder.join(FILES[2])).map_err(CodeError::io("reading compiled code"))?;
         let about: Compiled =
-            postcard::from_bytes(&about).map_err(|e| ComponentError::Cache(format!("unreadable entry: {e}")))?;
+            postcard::from_bytes(&about).map_err(|e| CodeError::Cache(format!("unreadable entry: {e}")))?;
         let code = Self::deserialize(&folder, restore, Variant::Restore)?;
         Ok(Some(Code { restore: code, accessors: about.accessors, folder }))
     }
 
-    fn deserialize(folder: &Path, engine: &Engine, variant: Variant) -> Result<Component, ComponentError> {
+    fn deserialize(folder: &Path, engine: &Engine, variant: Variant) -> Result<Component, CodeError> {
         let file = folder.join(match variant {
             Variant::Boot => FILES[0],
             Variant::Restore => FILES[1],
@@ -141,14 +142,14 @@ impl CodeCache {
         // SAFETY: the MAC over the file has been checked in `load`, under a key that only the store's
         // owner can read, in a folder that only the owner can write.
         unsafe { Component::deserialize_file(engine, &file) }
-            .map_err(|e| ComponentError::Cache(format!("{}: {e:#}", file.display())))
+            .map_err(|e| CodeError::Cache(format!("{}: {e:#}", file.display())))
     }
 
     /// Compiles a component and keeps the result.
-    pub fn make(&self, key: &CodeKey, component: &[u8], compiler: &Compiler) -> Result<(), ComponentError> {
+    pub fn make(&self, key: &CodeKey, component: &[u8], compiler: &Compiler) -> Result<(), CodeError> {
         let hex = blake3::Hash::from_bytes(*key).to_hex();
         let temporary = self.folder.join(format!("{hex}.{}.tmp", std::process::id()));
-        let io = |what: &'static str| ComponentError::io(format!("{what} {}", temporary.display()));
+        let io = |what: &'static str| CodeError::io(format!("{what} {}", temporary.display()));
         if temporary.exists() {
             std::fs::remove_dir_all(&temporary).map_err(io("removing"))?;
         }
@@ -173,7 +174,7 @@ impl CodeCache {
 
 impl Code {
     /// The boot variant, which is loaded only to make a genesis image.
-    pub fn boot(&self, engine: &Engine) -> Result<Component, ComponentError> {
+    pub fn boot(&self, engine: &Engine) -> Result<Component, CodeError> {
         CodeCache::deserialize(&self.folder, engine, Variant::Boot)
     }
 }

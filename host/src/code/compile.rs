@@ -2,7 +2,7 @@
 //!
 //! Cranelift cannot be cancelled and a hostile component can make it work long, so that rewriting and
 //! compiling are done by `dormouse __compile`, which this module starts and bounds. It reads the
-//! component from its standard input and writes the parts of a [`super::cache`] entry into a folder.
+//! component from its standard input and writes the parts of a cache entry into a folder.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::engine::config;
-use super::{ComponentError, MAX_COMPONENT, Variant, rewrite};
+use super::CodeError;
+use crate::component::{Variant, limits, rewrite};
 
 /// The hidden command by which the program compiles.
 pub const COMPILE_COMMAND: &str = "__compile";
@@ -55,13 +56,13 @@ pub(super) const FILES: [&str; 3] = ["boot.cwasm", "restore.cwasm", "about"];
 impl Compiler {
     /// Finds the program: what `DORMOUSE_COMPILER` names, this program if it is `dormouse`, one beside
     /// it, or one in the path.
-    pub fn find() -> Result<Self, ComponentError> {
+    pub fn find() -> Result<Self, CodeError> {
         let limits = CompileLimits::default();
         if let Some(program) = std::env::var_os(COMPILER_VARIABLE) {
             return Ok(Self { program: program.into(), limits });
         }
         let name = format!("dormouse{}", std::env::consts::EXE_SUFFIX);
-        let this = std::env::current_exe().map_err(ComponentError::io("finding this program"))?;
+        let this = std::env::current_exe().map_err(CodeError::io("finding this program"))?;
         let beside = this.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&path).map(|folder| folder.join(&name)).collect::<Vec<_>>();
@@ -69,11 +70,11 @@ impl Compiler {
             .chain(in_path)
             .find(|p| p.is_file())
             .map(|program| Self { program, limits })
-            .ok_or(ComponentError::NoCompiler)
+            .ok_or(CodeError::NoCompiler)
     }
 
     /// Compiles `component` into `folder`.
-    pub(super) fn compile(&self, component: &[u8], folder: &Path) -> Result<(), ComponentError> {
+    pub(super) fn compile(&self, component: &[u8], folder: &Path) -> Result<(), CodeError> {
         let mut child = Command::new(&self.program)
             .arg(COMPILE_COMMAND)
             .arg("--memory")
@@ -86,9 +87,9 @@ impl Compiler {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(ComponentError::io(format!("starting the compiler {}", self.program.display())))?;
-        let mut stdin = child.stdin.take().ok_or(ComponentError::NoCompiler)?;
-        let stderr = child.stderr.take().ok_or(ComponentError::NoCompiler)?;
+            .map_err(CodeError::io(format!("starting the compiler {}", self.program.display())))?;
+        let mut stdin = child.stdin.take().ok_or(CodeError::NoCompiler)?;
+        let stderr = child.stderr.take().ok_or(CodeError::NoCompiler)?;
         let said = std::thread::spawn(move || {
             let mut said = String::new();
             // what cannot be read cannot be reported
@@ -100,34 +101,28 @@ impl Compiler {
         drop(stdin);
         let started = Instant::now();
         let status = loop {
-            if let Some(status) = child.try_wait().map_err(ComponentError::io("waiting for the compiler"))? {
+            if let Some(status) = child.try_wait().map_err(CodeError::io("waiting for the compiler"))? {
                 break status;
             }
             if started.elapsed() > self.limits.time {
-                child.kill().map_err(ComponentError::io("stopping the compiler"))?;
-                child.wait().map_err(ComponentError::io("waiting for the compiler"))?;
-                return Err(ComponentError::CompileTime(self.limits.time));
+                child.kill().map_err(CodeError::io("stopping the compiler"))?;
+                child.wait().map_err(CodeError::io("waiting for the compiler"))?;
+                return Err(CodeError::CompileTime(self.limits.time));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
         let said = said.join().unwrap_or_default();
         if status.success() {
-            return fed.map_err(ComponentError::io("handing the component to the compiler"));
+            return fed.map_err(CodeError::io("handing the component to the compiler"));
         }
         let said = said.trim();
-        Err(if let Some(refused) = said.lines().find_map(|l| l.strip_prefix(REFUSED)) {
-            ComponentError::Refused(refused.replace('\u{1f}', "\n"))
+        Err(CodeError::Compile(if said.is_empty() {
+            format!("the compiler stopped ({status}), perhaps at its limit of {} MiB", self.limits.memory >> 20)
         } else {
-            ComponentError::Compile(if said.is_empty() {
-                format!("the compiler stopped ({status}), perhaps at its limit of {} MiB", self.limits.memory >> 20)
-            } else {
-                said.chars().take(4000).collect()
-            })
-        })
+            said.chars().take(4000).collect()
+        }))
     }
 }
-
-const REFUSED: &str = "refused: ";
 
 /// The child's side: bounds itself, reads a component and writes its parts into `folder`.
 pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), String> {
@@ -140,15 +135,12 @@ pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), Str
     bound(Resource::Core, 0)?;
     let mut component = Vec::new();
     std::io::stdin()
-        .take(MAX_COMPONENT as u64 + 1)
+        .take(limits::MAX_BYTES as u64 + 1)
         .read_to_end(&mut component)
         .map_err(|e| format!("reading the component: {e}"))?;
     let mut accessors = None;
     for (variant, file) in [(Variant::Boot, FILES[0]), (Variant::Restore, FILES[1])] {
-        let rewritten = rewrite(&component, variant).map_err(|e| match e {
-            ComponentError::Refused(reason) => format!("{REFUSED}{}", reason.replace('\n', "\u{1f}")),
-            e => e.to_string(),
-        })?;
+        let rewritten = rewrite(&component, variant).map_err(|e| e.to_string())?;
         let engine = wasmtime::Engine::new(&config(variant)).map_err(|e| format!("{e:#}"))?;
         let code = engine.precompile_component(&rewritten.wasm).map_err(|e| format!("{e:#}"))?;
         std::fs::write(folder.join(file), code).map_err(|e| format!("writing {file}: {e}"))?;

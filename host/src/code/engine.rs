@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wasmtime::{Config, Engine, OptLevel};
 
-use super::Variant;
+use crate::component::Variant;
 use crate::image::Slots;
 
 /// How often a guest that computes gives way to others.

@@ -1,0 +1,42 @@
+use std::time::Duration;
+
+use crate::component::ComponentError;
+
+/// Why code could not be made or loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum CodeError {
+    /// The component is refused.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
+    /// No program that compiles was found.
+    #[error("no `dormouse` program was found to compile with: put it into the path, or name it in DORMOUSE_COMPILER")]
+    NoCompiler,
+    /// Compiling failed.
+    #[error("the component could not be compiled: {0}")]
+    Compile(String),
+    /// Compiling took too long.
+    #[error("compiling took longer than {0:?} and was stopped")]
+    CompileTime(Duration),
+    /// The cache of compiled code is not as it should be.
+    #[error("compiled code: {0}")]
+    Cache(String),
+    /// The store has no component of this hash.
+    #[error("the component {0} is not in the store, or is damaged")]
+    NoComponent(String),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl CodeError {
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

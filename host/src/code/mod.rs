@@ -1,0 +1,21 @@
+//! Code: components compiled, in a child process, and kept by content.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`engine`] | the settings under which code is compiled and runs |
+//! | [`compile`] | the child process that rewrites and compiles, and its bounds |
+//! | [`cache`] | compiled code on disk, under a MAC |
+//! | [`components`] | the components themselves, by hash |
+
+mod cache;
+mod compile;
+mod components;
+mod engine;
+mod error;
+
+pub use self::compile::{COMPILE_COMMAND, COMPILER_VARIABLE, CompileLimits, Compiler, compile_child};
+pub use self::error::CodeError;
+
+pub(crate) use self::cache::{Code, CodeCache, CodeKey};
+pub(crate) use self::components::{Components, as_component};
+pub(crate) use self::engine::{SlotEngine, Ticker};
