@@ -4,3 +4,5 @@ pub mod chunks;
 pub mod device;
 pub mod id;
 pub mod log;
+pub mod segment;
+pub mod superblock;
