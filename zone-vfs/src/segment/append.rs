@@ -1,12 +1,13 @@
 //! The segment that is written.
 
+use std::io;
 use std::sync::Arc;
 
 use super::footer::{self, Entry, SEGMENT_HEADER};
 use super::frame::FRAME_HEADER;
 use super::{Location, SegmentOptions, State, path};
 use crate::chunks::ChunkError;
-use crate::device::{Caching, Device, DeviceFile};
+use crate::device::{Caching, Device, DeviceFile, is_no_space};
 use crate::id::Hash;
 
 pub(super) struct Writer {
@@ -67,7 +68,6 @@ impl State {
     /// Closes the written segment, where there is one, and begins the next.
     fn roll(&mut self, device: &dyn Device) -> Result<(), ChunkError> {
         self.drain()?;
-        self.write_footer()?;
         let number = self.next_number;
         let path = path(number);
         let file = match device.create(&path, 0, Caching::Cached) {
@@ -87,9 +87,7 @@ impl State {
         if let Some(full) = self.writer.replace(begun) {
             self.full_bytes += full.written;
             self.full_segments += 1;
-            if full.synced < full.written {
-                self.unsynced.push((full.number, full.file));
-            }
+            self.unsynced.push(Arc::new(Full::new(full)));
         }
         Ok(())
     }
@@ -112,26 +110,39 @@ impl State {
             }
         }
     }
+}
 
-    /// Writes a footer where there are frames that none lists. Nothing waits to be written.
-    pub fn write_footer(&mut self) -> Result<(), ChunkError> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        if writer.entries.is_empty() {
-            return Ok(());
+/// A segment that is full and not yet durable.
+pub(super) struct Full {
+    pub number: u32,
+    pub file: Arc<dyn DeviceFile>,
+    len: u64,
+    entries: Vec<Entry>,
+    last_footer: u64,
+}
+
+impl Full {
+    pub fn new(writer: Writer) -> Self {
+        let Writer { number, file, written, entries, last_footer, .. } = writer;
+        Self { number, file, len: written, entries, last_footer }
+    }
+
+    /// Writes a footer where there are frames that none lists, and gives its length in bytes.
+    ///
+    /// What a footer lists is believed without reading it, so all of it is durable before. The
+    /// footer need not be: without it the segment is read whole. So a full disk does not matter.
+    pub fn seal(&self) -> io::Result<u64> {
+        if self.entries.is_empty() {
+            return Ok(0);
         }
-        debug_assert!(writer.pending.is_empty(), "a footer lies behind what it lists");
-        let footer = footer::encode(&writer.entries, writer.last_footer, writer.written);
-        match writer.file.write_at(writer.written, &footer) {
-            Ok(()) => {
-                writer.last_footer = writer.written;
-                writer.written += footer.len() as u64;
-                writer.entries.clear();
-                Ok(())
+        let footer = footer::encode(&self.entries, self.last_footer, self.len);
+        match self.file.write_at(self.len, &footer) {
+            Ok(()) => Ok(footer.len() as u64),
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(file = path(self.number), "no space for the footer of a segment");
+                Ok(0)
             }
-            Err(error) => {
-                let path = path(writer.number);
-                Err(self.write_failed(&path, &error))
-            }
+            Err(error) => Err(error),
         }
     }
 }

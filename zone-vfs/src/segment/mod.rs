@@ -22,7 +22,7 @@ use crate::chunks::{ChunkError, ChunkStore, FrameKind, MAX_FRAME};
 use crate::device::{Caching, Device, DeviceFile, is_no_space};
 use crate::id::Hash;
 use crate::log::Barrier;
-use append::Writer;
+use append::{Full, Writer};
 use cache::Cache;
 use frame::FRAME_HEADER;
 
@@ -122,7 +122,7 @@ struct State {
     writer: Option<Writer>,
     next_number: u32,
     /// Full segments that no flush has reached yet.
-    unsynced: Vec<(u32, Arc<dyn DeviceFile>)>,
+    unsynced: Vec<Arc<Full>>,
     readers: HashMap<u32, Arc<dyn DeviceFile>>,
     cache: Cache,
     /// Bytes of all segments but the written one.
@@ -163,18 +163,27 @@ impl Segments {
             return Ok(());
         }
         state.drain()?;
-        let mut files = state.unsynced.clone();
-        let written = state.writer.as_ref().map(|it| (it.number, it.written));
-        files.extend(state.writer.as_ref().map(|it| (it.number, it.file.clone())));
+        let full = state.unsynced.clone();
+        let current = state.writer.as_ref().filter(|it| it.synced < it.written);
+        let current = current.map(|it| (it.number, it.file.clone(), it.written));
         drop(state);
-        for (number, file) in &files {
-            if let Err(error) = file.flush() {
-                return Err(self.lock().poison(&path(*number), &error));
+        let mut footers = 0;
+        for it in &full {
+            match it.file.flush().and_then(|()| it.seal()) {
+                Ok(bytes) => footers += bytes,
+                Err(error) => return Err(self.lock().poison(&path(it.number), &error)),
             }
         }
+        if let Some((number, file, _)) = &current
+            && let Err(error) = file.flush()
+        {
+            return Err(self.lock().poison(&path(*number), &error));
+        }
         let mut state = self.lock();
-        state.unsynced.retain(|(number, _)| files.iter().all(|(flushed, _)| flushed != number));
-        if let (Some(writer), Some((number, written))) = (&mut state.writer, written)
+        state.full_bytes += footers;
+        // The written segment may have become full meanwhile, with more than was flushed.
+        state.unsynced.retain(|it| full.iter().all(|flushed| flushed.number != it.number));
+        if let (Some(writer), Some((number, _, written))) = (&mut state.writer, current)
             && writer.number == number
         {
             writer.synced = written;
@@ -288,12 +297,15 @@ impl Barrier for Segments {
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        let mut state = self.lock();
-        if state.poisoned.is_some() {
+        // Only saves the next opening from reading the whole segment.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "the last segment was left without a footer");
             return;
         }
-        // Only saves the next opening from reading the whole segment.
-        if let Err(error) = state.drain().and_then(|()| state.write_footer()) {
+        let writer = self.lock().writer.take();
+        if let Some(writer) = writer
+            && let Err(error) = Full::new(writer).seal()
+        {
             tracing::warn!(%error, "the last segment was left without a footer");
         }
     }
@@ -335,9 +347,6 @@ fn path(number: u32) -> String {
 
 /// The number in a file's name; `None` for files that are none of ours.
 fn number_of(name: &str) -> Option<u32> {
-    let digits = name.strip_suffix(".seg")?;
-    if digits.len() != 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
+    let number = name.strip_suffix(".seg")?.parse().ok()?;
+    (path(number).strip_prefix(FOLDER)?.strip_prefix('/')? == name).then_some(number)
 }

@@ -16,6 +16,11 @@ use super::{
 };
 use crate::device::{Caching, Device, DeviceFile, is_no_space};
 
+/// Bytes that are looked at in a segment behind what does not read. Frames there were not durable,
+/// or the disk is rotten, so this is a rescue; the limit keeps content that is full of what looks
+/// like frames from holding up the opening.
+const RESCUE_WORK: usize = 2 << 30;
+
 pub(super) fn open(
     device: &dyn Device,
     key: &[u8; 32],
@@ -33,12 +38,13 @@ pub(super) fn open(
         poisoned: None,
     };
     let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
-    let numbers: Vec<u32> = names.iter().filter_map(|name| number_of(name)).collect();
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
     for number in &numbers {
         state.next_number = state.next_number.max(number.saturating_add(1));
         let found = look_at(device, *number, key)?;
-        if found.entries.is_empty() {
-            // Nothing in it was ever durable.
+        if found.len == 0 {
+            // Begun, and then nothing reached the disk.
             device.remove(&found.path).map_err(io_error(&found.path))?;
             continue;
         }
@@ -48,8 +54,8 @@ pub(super) fn open(
         // An earlier process may have ended before a flush: what is now believed becomes durable.
         let is_last = Some(number) == numbers.last();
         let resumes = is_last && !found.is_torn && found.len < options.segment_len;
-        let len = if resumes || found.has_footer { found.len } else { seal(&found)? };
         found.file.flush().map_err(io_error(&found.path))?;
+        let len = if resumes || found.has_footer { found.len } else { seal(&found)? };
         if resumes {
             state.writer = Some(Writer {
                 number: *number,
@@ -149,10 +155,14 @@ fn read_footers(file: &dyn DeviceFile, number: u32, len: u64) -> std::io::Result
 /// The frames in `bytes`, a whole segment, and whether some of it does not read.
 fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
     let mut entries = Vec::new();
+    let mut rescue = RESCUE_WORK;
     let mut is_torn = footer::segment_version(bytes).is_none();
     let mut at = if is_torn { 0 } else { SEGMENT_HEADER };
-    while at < bytes.len() {
+    while at < bytes.len() && rescue > 0 {
         let rest = &bytes[at..];
+        if is_torn {
+            rescue = rescue.saturating_sub(frame::peek(rest).map_or(1, |it| it.frame_len()));
+        }
         if let Some((entry, len)) = sound_frame(rest, segment, at, is_torn.then_some(key)) {
             entries.push(entry);
             at += len;
@@ -187,7 +197,7 @@ fn next_magic(bytes: &[u8]) -> usize {
     bytes.windows(FRAME_MAGIC.len()).position(|it| it == FRAME_MAGIC).unwrap_or(bytes.len())
 }
 
-/// Ends a torn segment with a footer that lists what reads, and gives its length. A full disk is
+/// Ends a torn segment, flushed, with a footer that lists what reads, and gives its length. A full disk is
 /// no reason not to open: the segment is then read whole the next time too.
 fn seal(found: &Found) -> Result<u64, SegmentError> {
     let footer = footer::encode(&found.entries, 0, found.len);
