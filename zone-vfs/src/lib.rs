@@ -1,4 +1,15 @@
 //! A store of zones: copy-on-write filesystem trees with contracts, over one write-ahead log.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`store`] | agents' disks: zones, turns, generations, side generations |
+//! | [`zone`] | filesystem meaning: files, directories, paths, versions to come |
+//! | [`tree`] | forkable copy-on-write B+trees |
+//! | [`contract`] | who may do what, decided in one place |
+//! | [`log`] | the write-ahead log and its one committer |
+//! | [`segment`] | content-addressed chunks and nodes |
+//! | [`superblock`] | where it all begins |
+//! | [`device`] | the one way to the disk |
 
 pub mod chunks;
 pub mod contract;

@@ -207,9 +207,6 @@ pub(super) fn file_path(number: u32) -> String {
 
 /// The number in a file's name; `None` for files that are none of the log's.
 pub(super) fn file_number(name: &str) -> Option<u32> {
-    let digits = name.strip_suffix(".log")?;
-    if digits.len() != 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
+    let number = name.strip_suffix(".log")?.parse().ok()?;
+    (file_path(number).strip_prefix(FOLDER)?.strip_prefix('/')? == name).then_some(number)
 }

@@ -30,9 +30,11 @@ const GROUP_MAGIC: [u8; 8] = *b"dormlogG";
 /// Where magic, version and checksum lie, in file and group headers of every format version.
 const VERSION_AT: usize = 8;
 const CHECKSUM_AT: usize = 12;
+/// Where a group has the checksum of its header alone, by which a search goes.
+const HEADER_SUM_AT: usize = 40;
 
 /// Bytes of a group before its records.
-pub(super) const GROUP_HEADER: usize = 40;
+pub(super) const GROUP_HEADER: usize = 44;
 /// Bytes of a record before its needs and body.
 pub(super) const RECORD_HEADER: usize = 48;
 
@@ -141,9 +143,17 @@ pub(super) fn seal_group(buf: &mut AlignedBuf, salt: &Salt, generation: u64, num
     buf[24..32].copy_from_slice(&number.to_le_bytes());
     buf[32..36].copy_from_slice(&payload.to_le_bytes());
     buf[36..40].copy_from_slice(&records.to_le_bytes());
+    let sum = checksum(salt, &buf[..HEADER_SUM_AT]);
+    buf[HEADER_SUM_AT..GROUP_HEADER].copy_from_slice(&sum.to_le_bytes());
     let sum = checksum(salt, buf);
     buf[CHECKSUM_AT..16].copy_from_slice(&sum.to_le_bytes());
     buf.pad();
+}
+
+/// Whether a group's header alone is what its checksum says. Content that imitates headers is
+/// told off by this, before its imitated length costs anything.
+pub(super) fn header_is_sound(header: &[u8], salt: &Salt) -> bool {
+    u32_at(header, HEADER_SUM_AT) == checksum(salt, &header[..HEADER_SUM_AT])
 }
 
 /// Whether `group`, header and payload without padding, is what its checksum says.

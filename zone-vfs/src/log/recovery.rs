@@ -8,7 +8,7 @@ use super::error::LogError;
 use super::files::{Current, FOLDER, Files, Spare, Used, file_number, file_path};
 use super::format::{
     FORMAT_VERSION, FileHeader, FoundHeader, GROUP_HEADER, GroupHeader, MAX_FILE, Salt, group_is_sound,
-    take_record,
+    header_is_sound, take_record,
 };
 use super::{LogOptions, LogPosition, Record};
 use crate::device::{AlignedBuf, BLOCK, Caching, Device, DeviceFile};
@@ -314,7 +314,9 @@ impl<'a> Reader<'a> {
     ) -> Result<Option<u64>, LogError> {
         let mut at = offset;
         while at < self.len {
-            if let Some(header) = self.peek(at)?
+            let found = self.bytes(at, GROUP_HEADER)?;
+            let sound = found.filter(|it| salt.is_none_or(|salt| header_is_sound(it, salt)));
+            if let Some(header) = sound.and_then(GroupHeader::peek)
                 && wanted(&header)
                 && let Some(group) = self.group(at, &header)?
                 && salt.is_none_or(|salt| group_is_sound(group, salt))

@@ -87,11 +87,10 @@ impl Store {
             LogOptions { file_len: options.log_file, barrier: Some(segments.clone()), ..LogOptions::default() };
         let mut failed = None;
         let log = Log::open(device.clone(), log_options, current.log, &mut |record| {
-            let agent = record.agent;
             recovery.record(record).map_err(|e| {
-                let reason = e.to_string();
+                let said = e.to_string();
                 failed = Some(e);
-                LogError::Rejected { agent, reason }
+                LogError::Record(said.into())
             })
         });
         let log = match (log, failed) {

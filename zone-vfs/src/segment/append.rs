@@ -1,0 +1,148 @@
+//! The segment that is written.
+
+use std::io;
+use std::sync::Arc;
+
+use super::footer::{self, Entry, SEGMENT_HEADER};
+use super::frame::FRAME_HEADER;
+use super::{Location, SegmentOptions, State, path};
+use crate::chunks::ChunkError;
+use crate::device::{Caching, Device, DeviceFile, is_no_space};
+use crate::id::Hash;
+
+pub(super) struct Writer {
+    pub number: u32,
+    pub file: Arc<dyn DeviceFile>,
+    /// Bytes that the file has.
+    pub written: u64,
+    /// Bytes that are durable.
+    pub synced: u64,
+    /// What comes behind `written`.
+    pub pending: Vec<u8>,
+    /// What no footer lists yet.
+    pub entries: Vec<Entry>,
+    /// Where the last footer lies; 0 for none.
+    pub last_footer: u64,
+}
+
+impl Writer {
+    pub fn len(&self) -> u64 {
+        self.written + self.pending.len() as u64
+    }
+
+    /// The frame at `location`, where it is not in the file yet.
+    pub fn unwritten(&self, location: Location) -> Option<&[u8]> {
+        let start = location.offset.checked_sub(self.written)? as usize;
+        self.pending.get(start..start + FRAME_HEADER + location.stored as usize)
+    }
+}
+
+impl State {
+    /// Appends a frame and remembers where it lies. Where it fails for want of space, nothing has
+    /// changed, and frames that wait to be written go on waiting.
+    pub fn append(
+        &mut self,
+        device: &dyn Device,
+        options: &SegmentOptions,
+        hash: Hash,
+        frame: &[u8],
+    ) -> Result<(), ChunkError> {
+        let is_full = |it: &Writer| {
+            it.len() > SEGMENT_HEADER as u64 && it.len() + frame.len() as u64 > options.segment_len
+        };
+        if self.writer.as_ref().is_none_or(is_full) {
+            self.roll(device)?;
+        }
+        if self.writer.as_ref().is_some_and(|it| it.pending.len() + frame.len() > options.write_buffer) {
+            self.drain()?;
+        }
+        let Some(writer) = &mut self.writer else { unreachable!("a segment was begun above") };
+        let stored = (frame.len() - FRAME_HEADER) as u32;
+        let location = Location { segment: writer.number, offset: writer.len(), stored };
+        writer.pending.extend_from_slice(frame);
+        writer.entries.push((hash, location));
+        self.index.insert(hash, location);
+        Ok(())
+    }
+
+    /// Closes the written segment, where there is one, and begins the next.
+    fn roll(&mut self, device: &dyn Device) -> Result<(), ChunkError> {
+        self.drain()?;
+        let number = self.next_number;
+        let path = path(number);
+        let file = match device.create(&path, 0, Caching::Cached) {
+            Ok(file) => file,
+            Err(error) => return Err(self.write_failed(&path, &error)),
+        };
+        self.next_number += 1;
+        let begun = Writer {
+            number,
+            file,
+            written: 0,
+            synced: 0,
+            pending: footer::segment_header(number).to_vec(),
+            entries: Vec::new(),
+            last_footer: 0,
+        };
+        if let Some(full) = self.writer.replace(begun) {
+            self.full_bytes += full.written;
+            self.full_segments += 1;
+            self.unsynced.push(Arc::new(Full::new(full)));
+        }
+        Ok(())
+    }
+
+    /// Writes what waits.
+    pub fn drain(&mut self) -> Result<(), ChunkError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if writer.pending.is_empty() {
+            return Ok(());
+        }
+        match writer.file.write_at(writer.written, &writer.pending) {
+            Ok(()) => {
+                writer.written += writer.pending.len() as u64;
+                writer.pending.clear();
+                Ok(())
+            }
+            Err(error) => {
+                let path = path(writer.number);
+                Err(self.write_failed(&path, &error))
+            }
+        }
+    }
+}
+
+/// A segment that is full and not yet durable.
+pub(super) struct Full {
+    pub number: u32,
+    pub file: Arc<dyn DeviceFile>,
+    len: u64,
+    entries: Vec<Entry>,
+    last_footer: u64,
+}
+
+impl Full {
+    pub fn new(writer: Writer) -> Self {
+        let Writer { number, file, written, entries, last_footer, .. } = writer;
+        Self { number, file, len: written, entries, last_footer }
+    }
+
+    /// Writes a footer where there are frames that none lists, and gives its length in bytes.
+    ///
+    /// What a footer lists is believed without reading it, so all of it is durable before. The
+    /// footer need not be: without it the segment is read whole. So a full disk does not matter.
+    pub fn seal(&self) -> io::Result<u64> {
+        if self.entries.is_empty() {
+            return Ok(0);
+        }
+        let footer = footer::encode(&self.entries, self.last_footer, self.len);
+        match self.file.write_at(self.len, &footer) {
+            Ok(()) => Ok(footer.len() as u64),
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(file = path(self.number), "no space for the footer of a segment");
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The head of a segment, and footers: what the segment holds since the footer before.
+//!
+//! A footer is found through the trailer at the very end of a file. Frames may follow a footer;
+//! the next footer points back to it.
+
+use super::{FORMAT_VERSION, Location};
+use crate::id::Hash;
+
+/// Bytes at the start of a segment.
+pub(super) const SEGMENT_HEADER: usize = 24;
+const SEGMENT_MAGIC: [u8; 8] = *b"dormsegm";
+
+const FOOTER_MAGIC: [u8; 4] = *b"dIdx";
+const FOOTER_VERSION: u32 = 1;
+const FOOTER_HEADER: usize = 24;
+const ENTRY: usize = 44;
+const TRAILER: usize = 16;
+const TRAILER_MAGIC: [u8; 4] = *b"dEnd";
+
+/// What is known of a frame without reading it.
+pub(super) type Entry = (Hash, Location);
+
+pub(super) fn segment_header(number: u32) -> [u8; SEGMENT_HEADER] {
+    let mut header = [0; SEGMENT_HEADER];
+    header[..8].copy_from_slice(&SEGMENT_MAGIC);
+    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&number.to_le_bytes());
+    let sum = crc32fast::hash(&header[..16]);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// The version in a segment's header; `None` where the header does not read.
+pub(super) fn segment_version(bytes: &[u8]) -> Option<u32> {
+    let header = bytes.first_chunk::<SEGMENT_HEADER>()?;
+    let sound = header[..8] == SEGMENT_MAGIC && u32_at(header, 16) == crc32fast::hash(&header[..16]);
+    sound.then(|| u32_at(header, 8))
+}
+
+/// A footer that is to lie at `offset`, with its trailer. `before` is the footer before, 0 for none.
+pub(super) fn encode(entries: &[Entry], before: u64, offset: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(FOOTER_HEADER + entries.len() * ENTRY + TRAILER);
+    bytes.extend_from_slice(&FOOTER_MAGIC);
+    bytes.extend_from_slice(&FOOTER_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&before.to_le_bytes());
+    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    for (hash, location) in entries {
+        bytes.extend_from_slice(&hash.0);
+        bytes.extend_from_slice(&location.offset.to_le_bytes());
+        bytes.extend_from_slice(&location.stored.to_le_bytes());
+    }
+    let sum = checksum(&bytes);
+    bytes[20..24].copy_from_slice(&sum.to_le_bytes());
+    let start = bytes.len();
+    bytes.extend_from_slice(&TRAILER_MAGIC);
+    bytes.extend_from_slice(&offset.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[start..]);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Bytes of a footer with its trailer, as far as its header tells; `None` where there is none.
+pub(super) fn peek_len(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.first_chunk::<FOOTER_HEADER>()?;
+    let known = header[..4] == FOOTER_MAGIC && u32_at(header, 4) == FOOTER_VERSION;
+    known.then(|| FOOTER_HEADER + u32_at(header, 16) as usize * ENTRY + TRAILER)
+}
+
+/// Whether `bytes`, a footer with its trailer, is one.
+pub(super) fn is_sound(bytes: &[u8]) -> bool {
+    bytes.len() >= FOOTER_HEADER + TRAILER
+        && u32_at(bytes, 20) == checksum(&bytes[..bytes.len() - TRAILER])
+        && trailer_offset(bytes).is_some()
+}
+
+/// Where the last footer lies, by the trailer at the end of `bytes`.
+pub(super) fn trailer_offset(bytes: &[u8]) -> Option<u64> {
+    let trailer = bytes.last_chunk::<TRAILER>()?;
+    let sound = trailer[..4] == TRAILER_MAGIC && u32_at(trailer, 12) == crc32fast::hash(&trailer[..12]);
+    sound.then(|| u64_at(trailer, 4))
+}
+
+/// Bytes that hold a trailer.
+pub(super) const fn trailer_len() -> usize {
+    TRAILER
+}
+
+/// Bytes that hold a footer's header.
+pub(super) const fn header_len() -> usize {
+    FOOTER_HEADER
+}
+
+/// The entries of a sound footer of `segment`, and the footer before it.
+pub(super) fn decode(bytes: &[u8], segment: u32) -> (Vec<Entry>, u64) {
+    let (entries, _) = bytes[FOOTER_HEADER..bytes.len() - TRAILER].as_chunks::<ENTRY>();
+    let entries = entries.iter().map(|entry| {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(&entry[..32]);
+        (Hash(hash), Location { segment, offset: u64_at(entry, 32), stored: u32_at(entry, 40) })
+    });
+    (entries.collect(), u64_at(bytes, 8))
+}
+
+fn checksum(footer: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&footer[..20]);
+    sum.update(&footer[FOOTER_HEADER..]);
+    sum.finalize()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}

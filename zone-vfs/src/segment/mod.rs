@@ -1,0 +1,352 @@
+//! Append-only files of content-addressed frames.
+//!
+//! - `frame`: one chunk or node as bytes, valid wherever it lies
+//! - `footer`: what a file holds, so that opening need not read it all
+//! - `open`: finding out what is there, also after a crash
+//! - `append`: the file that is written
+//! - `cache`: frames read lately
+
+mod append;
+mod cache;
+mod footer;
+mod frame;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::chunks::{ChunkError, ChunkStore, FrameKind, MAX_FRAME};
+use crate::device::{Caching, Device, DeviceFile, is_no_space};
+use crate::id::Hash;
+use crate::log::Barrier;
+use append::{Full, Writer};
+use cache::Cache;
+use frame::FRAME_HEADER;
+
+/// The version of the format of segments that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// The folder of the segments on their device.
+const FOLDER: &str = "segments";
+/// The greatest length of a segment that may be asked for, in bytes.
+pub const MAX_SEGMENT: u64 = 256 << 20;
+/// The longest file that is believed when read, in bytes.
+const MAX_SEGMENT_FILE: u64 = 2 * MAX_SEGMENT;
+/// Segments that are kept open for reading.
+const MAX_OPEN: usize = 256;
+
+/// How segments are kept.
+#[derive(Clone, Debug)]
+pub struct SegmentOptions {
+    /// A segment takes no further frame beyond this length in bytes; at most [`MAX_SEGMENT`].
+    pub segment_len: u64,
+    /// Frames are gathered until so many bytes can be written at once.
+    pub write_buffer: usize,
+    /// Bytes of plain frames that are kept after reading.
+    pub cache: usize,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        Self { segment_len: 64 << 20, write_buffer: 1 << 20, cache: 32 << 20 }
+    }
+}
+
+/// Why segments could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The device failed.
+    #[error("{file}: {source}")]
+    Io {
+        /// Which file.
+        file: String,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not a segment, and no crash makes such a one.
+    #[error("{file} is damaged: {reason}")]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// What was found.
+        reason: String,
+    },
+    /// A segment was written by a newer version of this program.
+    #[error("{file} has format {found}; this program reads up to {supported}")]
+    NewerFormat {
+        /// Which file.
+        file: String,
+        /// The version found.
+        found: u32,
+        /// The newest version that this program knows.
+        supported: u32,
+    },
+}
+
+/// How much is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// Files.
+    pub segments: u64,
+    /// Distinct frames.
+    pub frames: u64,
+    /// Bytes of all files, with what is still to be written.
+    pub bytes: u64,
+}
+
+/// Where a frame lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Location {
+    segment: u32,
+    offset: u64,
+    /// Bytes behind the frame's header.
+    stored: u32,
+}
+
+/// The content-addressed store of one tenant. Clones of the `Arc` around it may be used by many
+/// threads.
+pub struct Segments {
+    device: Arc<dyn Device>,
+    key: [u8; 32],
+    options: SegmentOptions,
+    state: Mutex<State>,
+    /// Held during a flush, so that whoever comes second finds its work done.
+    flushing: Mutex<()>,
+}
+
+struct State {
+    index: HashMap<Hash, Location>,
+    writer: Option<Writer>,
+    next_number: u32,
+    /// Full segments that no flush has reached yet.
+    unsynced: Vec<Arc<Full>>,
+    readers: HashMap<u32, Arc<dyn DeviceFile>>,
+    cache: Cache,
+    /// Bytes of all segments but the written one.
+    full_bytes: u64,
+    full_segments: u64,
+    poisoned: Option<Arc<str>>,
+}
+
+/// Where the bytes of a frame are to be had.
+enum Source {
+    Plain(Arc<[u8]>),
+    Bytes(Vec<u8>),
+    File(Arc<dyn DeviceFile>, Location),
+}
+
+impl Segments {
+    /// Opens the segments on `device`, of which there may be none. Addresses are keyed by `key`.
+    ///
+    /// Frames that a crash tore were never acknowledged as durable and are left aside.
+    pub fn open(
+        device: Arc<dyn Device>,
+        key: [u8; 32],
+        options: SegmentOptions,
+    ) -> Result<Self, SegmentError> {
+        let options = SegmentOptions { segment_len: options.segment_len.min(MAX_SEGMENT), ..options };
+        let state = open::open(&*device, &key, &options)?;
+        Ok(Self { device, key, options, state: Mutex::new(state), flushing: Mutex::new(()) })
+    }
+
+    /// Makes everything durable that was put so far. Cheap where there is nothing new.
+    pub fn flush(&self) -> Result<(), ChunkError> {
+        if !self.lock().has_unsynced()? {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if !state.has_unsynced()? {
+            return Ok(());
+        }
+        state.drain()?;
+        let full = state.unsynced.clone();
+        let current = state.writer.as_ref().filter(|it| it.synced < it.written);
+        let current = current.map(|it| (it.number, it.file.clone(), it.written));
+        drop(state);
+        let mut footers = 0;
+        for it in &full {
+            match it.file.flush().and_then(|()| it.seal()) {
+                Ok(bytes) => footers += bytes,
+                Err(error) => return Err(self.lock().poison(&path(it.number), &error)),
+            }
+        }
+        if let Some((number, file, _)) = &current
+            && let Err(error) = file.flush()
+        {
+            return Err(self.lock().poison(&path(*number), &error));
+        }
+        let mut state = self.lock();
+        state.full_bytes += footers;
+        // The written segment may have become full meanwhile, with more than was flushed.
+        state.unsynced.retain(|it| full.iter().all(|flushed| flushed.number != it.number));
+        if let (Some(writer), Some((number, _, written))) = (&mut state.writer, current)
+            && writer.number == number
+        {
+            writer.synced = written;
+        }
+        Ok(())
+    }
+
+    /// How much is stored.
+    pub fn stats(&self) -> SegmentStats {
+        let state = self.lock();
+        let written = state.writer.as_ref().map_or(0, Writer::len);
+        SegmentStats {
+            segments: state.full_segments + u64::from(state.writer.is_some()),
+            frames: state.index.len() as u64,
+            bytes: state.full_bytes + written,
+        }
+    }
+
+    /// Whether something is stored under `hash`.
+    pub fn contains(&self, hash: &Hash) -> bool {
+        self.lock().index.contains_key(hash)
+    }
+
+    fn source(&self, hash: &Hash) -> Result<Source, ChunkError> {
+        let mut state = self.lock();
+        if let Some(plain) = state.cache.get(hash) {
+            return Ok(Source::Plain(plain));
+        }
+        let location = *state.index.get(hash).ok_or(ChunkError::Missing(*hash))?;
+        if let Some(writer) = &state.writer
+            && writer.number == location.segment
+        {
+            return Ok(match writer.unwritten(location) {
+                Some(bytes) => Source::Bytes(bytes.to_vec()),
+                None => Source::File(writer.file.clone(), location),
+            });
+        }
+        if let Some(file) = state.readers.get(&location.segment) {
+            return Ok(Source::File(file.clone(), location));
+        }
+        let file = self.device.open(&path(location.segment), Caching::Cached).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                let reason = format!("{} is gone", path(location.segment));
+                return ChunkError::Damaged { hash: *hash, reason };
+            }
+            ChunkError::Io(Arc::new(error))
+        })?;
+        if state.readers.len() >= MAX_OPEN {
+            state.readers.clear();
+        }
+        state.readers.insert(location.segment, file.clone());
+        Ok(Source::File(file, location))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is changed only after what can fail, so a panic elsewhere leaves it sound.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChunkStore for Segments {
+    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        let bytes = match self.source(hash)? {
+            Source::Plain(plain) => return Ok(plain),
+            Source::Bytes(bytes) => bytes,
+            Source::File(file, location) => {
+                let mut bytes = vec![0; FRAME_HEADER + location.stored as usize];
+                file.read_at(location.offset, &mut bytes).map_err(|error| {
+                    if error.kind() == io::ErrorKind::UnexpectedEof {
+                        let reason = format!("{} is cut off", path(location.segment));
+                        return ChunkError::Damaged { hash: *hash, reason };
+                    }
+                    ChunkError::Io(Arc::new(error))
+                })?;
+                bytes
+            }
+        };
+        let damaged = |reason: &str| ChunkError::Damaged { hash: *hash, reason: reason.to_owned() };
+        let header = frame::peek(&bytes).map_err(damaged)?;
+        if header.hash != *hash {
+            return Err(damaged("another frame lies in its place"));
+        }
+        let plain: Arc<[u8]> = frame::plain(&header, &bytes, &self.key).map_err(damaged)?.into();
+        self.lock().cache.put(*hash, plain.clone());
+        Ok(plain)
+    }
+
+    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+        if plain.len() > MAX_FRAME {
+            let message = format!("a frame of {} bytes exceeds the limit of {MAX_FRAME}", plain.len());
+            return Err(ChunkError::Io(Arc::new(io::Error::new(io::ErrorKind::InvalidInput, message))));
+        }
+        let hash = Hash::of(&self.key, plain);
+        if self.lock().holds(&hash)? {
+            return Ok(hash);
+        }
+        let frame = frame::encode(kind, plain, &hash);
+        let mut state = self.lock();
+        if !state.holds(&hash)? {
+            state.append(&*self.device, &self.options, hash, &frame)?;
+        }
+        Ok(hash)
+    }
+}
+
+impl Barrier for Segments {
+    fn flush(&self) -> Result<(), ChunkError> {
+        Segments::flush(self)
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        // Only saves the next opening from reading the whole segment.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "the last segment was left without a footer");
+            return;
+        }
+        let writer = self.lock().writer.take();
+        if let Some(writer) = writer
+            && let Err(error) = Full::new(writer).seal()
+        {
+            tracing::warn!(%error, "the last segment was left without a footer");
+        }
+    }
+}
+
+impl State {
+    fn alive(&self) -> Result<(), ChunkError> {
+        match &self.poisoned {
+            Some(reason) => Err(ChunkError::Poisoned(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn holds(&self, hash: &Hash) -> Result<bool, ChunkError> {
+        self.alive()?;
+        Ok(self.index.contains_key(hash))
+    }
+
+    fn has_unsynced(&self) -> Result<bool, ChunkError> {
+        self.alive()?;
+        Ok(!self.unsynced.is_empty() || self.writer.as_ref().is_some_and(|it| it.synced < it.len()))
+    }
+
+    /// A failed write: refused for want of space, or the end of this store.
+    fn write_failed(&mut self, path: &str, error: &io::Error) -> ChunkError {
+        if is_no_space(error) { ChunkError::NoSpace } else { self.poison(path, error) }
+    }
+
+    fn poison(&mut self, path: &str, error: &io::Error) -> ChunkError {
+        tracing::error!(path, %error, "segments take nothing more until they are opened again");
+        let reason = self.poisoned.get_or_insert_with(|| format!("{path}: {error}").into());
+        ChunkError::Poisoned(reason.clone())
+    }
+}
+
+fn path(number: u32) -> String {
+    format!("{FOLDER}/{number:08}.seg")
+}
+
+/// The number in a file's name; `None` for files that are none of ours.
+fn number_of(name: &str) -> Option<u32> {
+    let number = name.strip_suffix(".seg")?.parse().ok()?;
+    (path(number).strip_prefix(FOLDER)?.strip_prefix('/')? == name).then_some(number)
+}

@@ -1,0 +1,217 @@
+//! Finding out what is there.
+//!
+//! A segment that ends with a footer is known from it. One that does not was being written when
+//! the process or the machine stopped, and is read frame by frame. Where a frame does not read,
+//! what was written later may have reached the disk all the same; it is searched for, and from
+//! there on content is believed only by its keyed hash, so that no guest's data pass for a frame.
+
+use std::collections::HashMap;
+
+use super::append::Writer;
+use super::cache::Cache;
+use super::footer::{self, Entry, SEGMENT_HEADER};
+use super::frame::{self, FRAME_HEADER, FRAME_MAGIC};
+use super::{
+    FOLDER, FORMAT_VERSION, Location, MAX_SEGMENT_FILE, SegmentError, SegmentOptions, State, number_of, path,
+};
+use crate::device::{Caching, Device, DeviceFile, is_no_space};
+
+/// Bytes that are looked at in a segment behind what does not read. Frames there were not durable,
+/// or the disk is rotten, so this is a rescue; the limit keeps content that is full of what looks
+/// like frames from holding up the opening.
+const RESCUE_WORK: usize = 2 << 30;
+
+pub(super) fn open(
+    device: &dyn Device,
+    key: &[u8; 32],
+    options: &SegmentOptions,
+) -> Result<State, SegmentError> {
+    let mut state = State {
+        index: HashMap::new(),
+        writer: None,
+        next_number: 1,
+        unsynced: Vec::new(),
+        readers: HashMap::new(),
+        cache: Cache::new(options.cache),
+        full_bytes: 0,
+        full_segments: 0,
+        poisoned: None,
+    };
+    let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    for number in &numbers {
+        state.next_number = state.next_number.max(number.saturating_add(1));
+        let found = look_at(device, *number, key)?;
+        if found.len == 0 {
+            // Begun, and then nothing reached the disk.
+            device.remove(&found.path).map_err(io_error(&found.path))?;
+            continue;
+        }
+        for (hash, location) in &found.entries {
+            state.index.entry(*hash).or_insert(*location);
+        }
+        // An earlier process may have ended before a flush: what is now believed becomes durable.
+        let is_last = Some(number) == numbers.last();
+        let resumes = is_last && !found.is_torn && found.len < options.segment_len;
+        found.file.flush().map_err(io_error(&found.path))?;
+        let len = if resumes || found.has_footer { found.len } else { seal(&found)? };
+        if resumes {
+            state.writer = Some(Writer {
+                number: *number,
+                file: found.file,
+                written: len,
+                synced: len,
+                pending: Vec::new(),
+                entries: if found.has_footer { Vec::new() } else { found.entries },
+                last_footer: found.last_footer,
+            });
+        } else {
+            state.full_bytes += len;
+            state.full_segments += 1;
+        }
+    }
+    Ok(state)
+}
+
+struct Found {
+    path: String,
+    file: std::sync::Arc<dyn DeviceFile>,
+    len: u64,
+    entries: Vec<Entry>,
+    has_footer: bool,
+    /// Where the footer lies that ends the file; 0 for none.
+    last_footer: u64,
+    /// Some of it does not read.
+    is_torn: bool,
+}
+
+fn look_at(device: &dyn Device, number: u32, key: &[u8; 32]) -> Result<Found, SegmentError> {
+    let path = path(number);
+    let file = device.open(&path, Caching::Cached).map_err(io_error(&path))?;
+    let len = file.len().map_err(io_error(&path))?;
+    if len > MAX_SEGMENT_FILE {
+        return Err(SegmentError::Damaged {
+            file: path,
+            reason: format!("{len} bytes are too many for a segment"),
+        });
+    }
+    let mut head = [0; SEGMENT_HEADER];
+    if len >= SEGMENT_HEADER as u64 {
+        file.read_at(0, &mut head).map_err(io_error(&path))?;
+    }
+    if let Some(found) = footer::segment_version(&head)
+        && found > FORMAT_VERSION
+    {
+        return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
+    }
+    if let Some((entries, last_footer)) = read_footers(&*file, number, len).map_err(io_error(&path))? {
+        return Ok(Found { path, file, len, entries, has_footer: true, last_footer, is_torn: false });
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_at(0, &mut bytes).map_err(io_error(&path))?;
+    let (entries, is_torn) = scan(&bytes, number, key);
+    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn })
+}
+
+/// All entries by the chain of footers that begins at the file's end; `None` where any part of
+/// it does not read.
+fn read_footers(file: &dyn DeviceFile, number: u32, len: u64) -> std::io::Result<Option<(Vec<Entry>, u64)>> {
+    let mut end = vec![0; footer::trailer_len()];
+    let Some(trailer) = len.checked_sub(end.len() as u64) else { return Ok(None) };
+    file.read_at(trailer, &mut end)?;
+    let Some(last) = footer::trailer_offset(&end) else { return Ok(None) };
+    let (mut all, mut at, mut limit) = (Vec::new(), last, len);
+    while at != 0 {
+        // Each footer lies before the one that names it, so the chain ends.
+        let mut header = vec![0; footer::header_len()];
+        if at.checked_add(header.len() as u64).is_none_or(|end| end > limit) {
+            return Ok(None);
+        }
+        file.read_at(at, &mut header)?;
+        let Some(footer_len) = footer::peek_len(&header) else { return Ok(None) };
+        if at + footer_len as u64 > limit || (at == last && at + footer_len as u64 != len) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; footer_len];
+        file.read_at(at, &mut bytes)?;
+        if !footer::is_sound(&bytes) {
+            return Ok(None);
+        }
+        let (entries, before) = footer::decode(&bytes, number);
+        let inside = |it: &Entry| {
+            it.1.offset.checked_add(FRAME_HEADER as u64 + u64::from(it.1.stored)).is_some_and(|end| end <= at)
+        };
+        if before >= at || !entries.iter().all(inside) {
+            return Ok(None);
+        }
+        all.extend(entries);
+        limit = at;
+        at = before;
+    }
+    Ok(Some((all, last)))
+}
+
+/// The frames in `bytes`, a whole segment, and whether some of it does not read.
+fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
+    let mut entries = Vec::new();
+    let mut rescue = RESCUE_WORK;
+    let mut is_torn = footer::segment_version(bytes).is_none();
+    let mut at = if is_torn { 0 } else { SEGMENT_HEADER };
+    while at < bytes.len() && rescue > 0 {
+        let rest = &bytes[at..];
+        if is_torn {
+            rescue = rescue.saturating_sub(frame::peek(rest).map_or(1, |it| it.frame_len()));
+        }
+        if let Some((entry, len)) = sound_frame(rest, segment, at, is_torn.then_some(key)) {
+            entries.push(entry);
+            at += len;
+        } else if let Some(len) = sound_footer(rest).filter(|_| !is_torn) {
+            at += len;
+        } else {
+            is_torn = true;
+            at += 1 + next_magic(&rest[1..]);
+        }
+    }
+    (entries, is_torn)
+}
+
+/// The frame at the start of `bytes`. With a key, its content is hashed too.
+fn sound_frame(bytes: &[u8], segment: u32, at: usize, key: Option<&[u8; 32]>) -> Option<(Entry, usize)> {
+    let header = frame::peek(bytes).ok()?;
+    let whole = bytes.get(..header.frame_len())?;
+    if !frame::is_sound(whole) || key.is_some_and(|key| frame::plain(&header, whole, key).is_err()) {
+        return None;
+    }
+    let location = Location { segment, offset: at as u64, stored: header.stored as u32 };
+    Some(((header.hash, location), whole.len()))
+}
+
+fn sound_footer(bytes: &[u8]) -> Option<usize> {
+    let len = footer::peek_len(bytes)?;
+    footer::is_sound(bytes.get(..len)?).then_some(len)
+}
+
+/// How many bytes come before the next place where a frame could begin.
+fn next_magic(bytes: &[u8]) -> usize {
+    bytes.windows(FRAME_MAGIC.len()).position(|it| it == FRAME_MAGIC).unwrap_or(bytes.len())
+}
+
+/// Ends a torn segment, flushed, with a footer that lists what reads, and gives its length. A full disk is
+/// no reason not to open: the segment is then read whole the next time too.
+fn seal(found: &Found) -> Result<u64, SegmentError> {
+    let footer = footer::encode(&found.entries, 0, found.len);
+    match found.file.write_at(found.len, &footer) {
+        Ok(()) => Ok(found.len + footer.len() as u64),
+        Err(error) if is_no_space(&error) => {
+            tracing::warn!(file = found.path, "no space for the footer of a torn segment");
+            Ok(found.len)
+        }
+        Err(error) => Err(io_error(&found.path)(error)),
+    }
+}
+
+fn io_error(path: &str) -> impl FnOnce(std::io::Error) -> SegmentError {
+    let file = path.to_owned();
+    move |source| SegmentError::Io { file, source }
+}

@@ -1,0 +1,25 @@
+//! Tests of segments over every device, and under crashes of the simulated one.
+
+mod crash;
+mod failures;
+mod functions;
+
+use super::*;
+use crate::device::simulated::Simulated;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn small() -> SegmentOptions {
+    SegmentOptions { segment_len: 20_000, write_buffer: 3_000, cache: 10_000 }
+}
+
+fn start(device: &Simulated) -> Segments {
+    Segments::open(Arc::new(device.clone()), KEY, small()).unwrap()
+}
+
+/// Content that does not compress, different for each number.
+fn content(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    crate::device::simulated::Rng::new(number).fill(&mut bytes);
+    bytes
+}
