@@ -109,7 +109,7 @@ impl Store {
         // a full channel means that the thread is awake already; it ends when nothing is left to own
         let due = shared.due.clone();
         drop(shared);
-        drop(due.try_send(()));
+        let _ = due.try_send(());
         drop(due);
         if let Some(thread) = self.checkpointer.take() {
             if thread.join().is_err() {

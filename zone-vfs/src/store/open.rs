@@ -257,7 +257,7 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
-            let read = file.by_ref().take(200).read_to_string(&mut holder);
+            let read = Read::by_ref(&mut file).take(200).read_to_string(&mut holder);
             let holder = read.ok().map(|_| holder.trim().to_string()).filter(|h| !h.is_empty());
             return Err(StoreError::Locked { folder: folder.display().to_string(), holder });
         }
