@@ -31,8 +31,8 @@ lint: ## Check format, lints, licences and advisories
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@for workspace in guest-examples tests/programs; do \
-	  (set -x; cd $$workspace && $(CARGO) fmt --check && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build \
-	    $(CARGO) clippy --locked --target wasm32-wasip2 --release -- -D warnings) || exit 1; \
+	  (set -x; cd $$workspace && $(CARGO) fmt --all --check && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build \
+	    $(CARGO) clippy --workspace --locked --target wasm32-wasip2 --release -- -D warnings) || exit 1; \
 	done
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 	  set -x; $(CARGO) deny check; \
@@ -42,8 +42,8 @@ lint: ## Check format, lints, licences and advisories
 
 fmt: ## Format everything
 	$(CARGO) fmt
-	cd guest-examples && $(CARGO) fmt
-	cd tests/programs && $(CARGO) fmt
+	cd guest-examples && $(CARGO) fmt --all
+	cd tests/programs && $(CARGO) fmt --all
 
 guests: ## Build all guests into target/guests
 	@scripts/build-guests.sh --python --js

@@ -50,7 +50,7 @@ build_rust() {
   scripts/wasm-target.sh
   for workspace in guest-examples tests/programs; do
     (cd "$workspace" && CARGO_TARGET_DIR=$root/target/guest-build \
-      cargo build --release --locked --quiet --target wasm32-wasip2)
+      cargo build --workspace --release --locked --quiet --target wasm32-wasip2)
   done
   for wasm in target/guest-build/wasm32-wasip2/release/*.wasm; do
     name=$(basename "$wasm" .wasm)
@@ -73,7 +73,7 @@ build_python() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check "componentize-py==$componentize_py"
     echo "$componentize_py" >"$venv/.version"
   fi
-  # A folder of its own: whatever else lies beside the app would be packed into the component.
+  # A folder of its own, so that Python finds nothing else that lies beside the app.
   mkdir "$app"
   cp guest-examples/python-agent/*.py "$app/"
   "$venv/bin/componentize-py" --quiet --wit-path wit --world agent \

@@ -17,6 +17,7 @@ const MOST_FAILURES: u8 = 125;
 pub struct Checks {
     run: u32,
     failed: u32,
+    collected: Option<String>,
 }
 
 impl Checks {
@@ -25,16 +26,34 @@ impl Checks {
         Self::default()
     }
 
+    /// Prints nothing, and keeps the lines for [`Checks::report`].
+    pub fn collecting() -> Self {
+        Self { collected: Some(String::new()), ..Self::default() }
+    }
+
     /// Runs one check.
     pub fn check(&mut self, name: &str, check: impl FnOnce() -> Outcome) {
         self.run += 1;
-        match check() {
-            Ok(()) => println!("ok {name}"),
+        let line = match check() {
+            Ok(()) => format!("ok {name}"),
             Err(error) => {
                 self.failed += 1;
-                println!("FAIL {name} {}", error.to_string().replace('\n', " "));
+                format!("FAIL {name} {}", error.to_string().replace('\n', " "))
+            }
+        };
+        match &mut self.collected {
+            None => println!("{line}"),
+            Some(lines) => {
+                lines.push_str(&line);
+                lines.push('\n');
             }
         }
+    }
+
+    /// The collected lines: as an error when a check failed or none was made.
+    pub fn report(self) -> Result<String, String> {
+        let lines = self.collected.unwrap_or_default();
+        if self.failed == 0 && self.run > 0 { Ok(lines) } else { Err(lines) }
     }
 
     /// The exit status: how many checks failed. A program that checked nothing has failed as well.
