@@ -206,6 +206,43 @@ impl Host {
         Ok(self.shared.adopt(disk))
     }
 
+    /// Whether the code of the component with this hash is compiled already.
+    pub fn is_ready(&self, hash: &[u8; 32]) -> Result<bool, AgentError> {
+        if lock(&self.shared.templates).contains_key(hash) {
+            return Ok(true);
+        }
+        let component = self.shared.components.read(hash)?;
+        Ok(self.shared.code.has(&self.shared.code_key(&code::as_component(&component)?)))
+    }
+
+    /// Whether the component's agents can share one genesis image: it asks about nothing while it is
+    /// instantiated. Compiles it if need be.
+    pub async fn shares_genesis(&self, component: &[u8]) -> Result<bool, AgentError> {
+        let hash = self.shared.components.keep(component)?;
+        let template = self.shared.template_off_thread(hash).await?;
+        Ok(!template.genesis(&self.shared.images).await?.touched.any())
+    }
+
+    /// Gives a command's agent another component, for the runs to come. Its zones stay.
+    pub async fn replace_command(&self, agent: &Agent, component: &[u8], name: &str) -> Result<(), AgentError> {
+        let _alone = agent.running.lock().await;
+        let hash = self.shared.components.keep(component)?;
+        let template = self.shared.template_off_thread(hash).await?;
+        let mut about = agent.about()?;
+        if about.world != World::Command || template.world != World::Command {
+            return Err(AgentError::World {
+                agent: agent.info()?.name,
+                found: about.world.name(),
+                wanted: "only a command can be run with another component under the same name",
+            });
+        }
+        about.component = hash;
+        about.component_name = name.into();
+        let bytes = journal::encode(&about)?;
+        crate::agent::await_done(|done| agent.disk.set_about(&bytes, done)).await?;
+        Ok(())
+    }
+
     /// The agent of this name.
     pub fn agent(&self, name: &str) -> Result<Agent, AgentError> {
         let store = self.store()?;

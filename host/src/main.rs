@@ -1,1 +1,5 @@
-fn main() {}
+//! The command line of Dormouse.
+
+fn main() -> std::process::ExitCode {
+    dormouse::cli::main()
+}

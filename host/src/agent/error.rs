@@ -69,6 +69,14 @@ pub enum AgentError {
         /// Which.
         generation: GenerationNumber,
     },
+    /// More forks than one call makes.
+    #[error("{found} forks: at most {limit} are made at once")]
+    TooManyForks {
+        /// How many were asked for.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A payload over the limit.
     #[error("the payload has {len} bytes, an event at most {limit}")]
     PayloadTooLarge {

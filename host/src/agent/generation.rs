@@ -15,7 +15,7 @@ use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
 pub const MAX_FORKS: usize = 100_000;
 
 /// Awaits what a store calls back.
-pub(super) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
+pub(crate) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
     let (send, receive) = tokio::sync::oneshot::channel();
     start(Box::new(move |result| {
         // the receiver is gone only when the caller was dropped, which then does not ask any more
@@ -122,6 +122,9 @@ impl Agent {
 
     /// Makes new agents that begin where this one stood in generation `at`, or stands now.
     pub async fn fork(&self, names: &[AgentName], at: Option<GenerationNumber>) -> Result<Vec<Agent>, AgentError> {
+        if names.len() > MAX_FORKS {
+            return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
+        }
         let running = self.running.lock().await;
         let info = self.disk.info()?;
         let at = at.unwrap_or(info.head);
@@ -140,8 +143,8 @@ impl Agent {
         for name in names {
             children.push((Store::new_id()?, NewAgent { name: name.as_str().into(), ..new.clone() }));
         }
-        let (host, disk) = (self.host.clone(), self.disk.clone());
-        let task = tokio::task::spawn_blocking(move || host.store()?.fork(&disk, at, &children));
+        let (store, disk) = (self.host.store()?, self.disk.clone());
+        let task = tokio::task::spawn_blocking(move || store.fork(&disk, at, &children));
         let disks = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
         drop(running);
         Ok(disks.into_iter().map(|disk| self.host.adopt(disk)).collect())

@@ -27,10 +27,11 @@ use crate::journal::{self, AgentAbout, GenerationAbout};
 pub use self::error::AgentError;
 pub use self::name::{AgentName, InvalidName};
 pub use self::run::{RunOptions, RunOutcome};
-pub use self::turn::{Event, TurnReport};
+pub use self::turn::{Event, MAX_PAYLOAD, TurnReport};
 pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;
+pub(crate) use self::generation::await_done;
 pub(crate) use self::instance::Live;
 pub(crate) use self::template::{Template, world_of};
 pub(crate) use self::zones::zones;

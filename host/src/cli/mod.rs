@@ -1,1 +1,116 @@
 //! The command line.
+//!
+//! Exit status: a run's own for `run`; otherwise 0, 1 for what failed, 2 for wrong usage, 130 after
+//! Ctrl-C, 134 for a guest that trapped.
+
+mod agents;
+mod args;
+mod inspect;
+mod life;
+mod output;
+mod progress;
+mod run;
+mod send;
+mod terminal;
+mod zone;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+use self::args::{Arguments, Command, CompileArguments};
+use crate::{Host, HostOptions};
+
+/// The status of a guest that trapped: what a shell shows for an abort.
+const TRAPPED: u8 = 134;
+/// The status after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("DORMOUSE_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    if let Command::Compile(CompileArguments { memory, seconds, folder }) = &arguments.command {
+        return match crate::code::compile_child(*memory, *seconds, folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("{e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("dormouse: starting: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(dispatch(arguments));
+    // a thread that still reads standard input must not keep the process
+    runtime.shutdown_background();
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            output::report(&e);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
+    let store = arguments.store;
+    if let Command::Inspect(inspect) = arguments.command {
+        return inspect::inspect(&inspect, store).await;
+    }
+    let mut options = HostOptions::new(match store {
+        Some(folder) => folder,
+        None => default_store()?,
+    });
+    if let Some(limit) = arguments.max_memory {
+        options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
+    }
+    let host = Host::open(options)?;
+    let result = match arguments.command {
+        Command::Run(a) => run::run(&host, a).await,
+        Command::New(a) => agents::new(&host, a).await,
+        Command::Rm(a) => agents::remove(&host, a).await,
+        Command::Ps(a) => agents::list(&host, &a).await,
+        Command::Logs(a) => agents::logs(&host, &a),
+        Command::Send(a) => send::send(&host, a).await,
+        Command::Pause(a) => life::pause(&host, &a).await,
+        Command::Resume(a) => life::resume(&host, &a).await,
+        Command::Fork(a) => life::fork(&host, &a).await,
+        Command::Rewind(a) => life::rewind(&host, &a).await,
+        Command::Generations(a) => life::generations(&host, &a),
+        Command::Zone(a) => zone::zone(&host, a).await,
+        Command::Inspect(_) | Command::Compile(_) => Ok(0),
+    };
+    let closed = host.close().context("closing the store");
+    let code = result?;
+    closed?;
+    Ok(code)
+}
+
+/// `DORMOUSE_STORE` is read by the arguments; this is where the store is without it.
+fn default_store() -> anyhow::Result<std::path::PathBuf> {
+    let base = if cfg!(target_os = "macos") {
+        std::env::home_dir().map(|h| h.join("Library/Application Support"))
+    } else {
+        std::env::var_os("XDG_DATA_HOME")
+            .map(std::path::PathBuf::from)
+            .filter(|p| p.is_absolute())
+            .or_else(|| std::env::home_dir().map(|h| h.join(".local/share")))
+    };
+    let base = base.context("there is no home folder for the store: name one by --store DIR or DORMOUSE_STORE")?;
+    Ok(base.join("dormouse"))
+}

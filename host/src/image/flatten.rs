@@ -100,16 +100,11 @@ fn copy_data(from: &File, mut at: u64, to: &File, target: u64, len: u64) -> std:
         let hole = rustix::fs::seek(from, SeekFrom::Hole(data))?.min(end);
         let (mut source, mut sink) = (data, target + (data - start));
         while source < hole {
-            let copied = match rustix::fs::copy_file_range(
-                from,
-                Some(&mut source),
-                to,
-                Some(&mut sink),
-                (hole - source) as usize,
-            ) {
+            let left = (hole - source) as usize;
+            let copied = match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut sink), left) {
                 Ok(copied) => copied,
                 Err(rustix::io::Errno::XDEV | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => {
-                    let mut buffer = vec![0u8; ((hole - source) as usize).min(1 << 20)];
+                    let mut buffer = vec![0u8; left.min(1 << 20)];
                     from.read_exact_at(&mut buffer, source)?;
                     to.write_all_at(&buffer, sink)?;
                     source += buffer.len() as u64;

@@ -7,7 +7,7 @@ use zone_vfs::tree::{FileKind, Name};
 use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
 
 use super::object::{Descriptor, Flags, Object};
-use super::state::{GuestState, PreopenError};
+use super::state::GuestState;
 use super::table::HandleError;
 
 /// Bytes that one read gives, at most.
@@ -47,12 +47,6 @@ impl From<HandleError> for FsError {
             HandleError::Gone(_) => Self::Code(ErrorCode::BadDescriptor),
             e => Self::Trap(e.into()),
         }
-    }
-}
-
-impl From<PreopenError> for wasmtime::Error {
-    fn from(e: PreopenError) -> Self {
-        wasmtime::Error::msg(e.to_string())
     }
 }
 

@@ -117,17 +117,17 @@ pub struct GuestState {
     /// What was asked, for genesis.
     pub touched: Touched,
     /// The index of the zone that takes standard output and error.
-    pub(super) logs: Option<(u16, LogFiles)>,
+    pub(crate) logs: Option<(u16, LogFiles)>,
     /// wasmtime's own table, for delegated interfaces.
-    pub(super) resources: ResourceTable,
-    pub(super) wasi: Option<WasiCtx>,
-    pub(super) http: Option<wasmtime_wasi_http::WasiHttpCtx>,
-    pub(super) http_hooks: super::delegate::DenyHttp,
+    pub(crate) resources: ResourceTable,
+    pub(crate) wasi: Option<WasiCtx>,
+    pub(crate) http: Option<wasmtime_wasi_http::WasiHttpCtx>,
+    pub(crate) http_hooks: super::delegate::DenyHttp,
 }
 
 /// The open files of `/logs/stdout` and `/logs/stderr`, once something was printed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LogFiles {
+pub(crate) struct LogFiles {
     pub stdout: Option<Inode>,
     pub stderr: Option<Inode>,
 }

@@ -163,6 +163,11 @@ impl Disk {
         self.lock().state.history.clone()
     }
 
+    /// The last turn that is over.
+    pub fn last_turn_record(&self) -> Option<TurnRecord> {
+        self.lock().state.history.last().cloned()
+    }
+
     /// The bytes of a payload that a record or generation holds.
     pub fn payload(&self, payload: &Payload) -> Result<Arc<[u8]>, StoreError> {
         Ok(blob::get(&*self.store()?.segments, payload)?)

@@ -33,7 +33,7 @@ pub(super) fn code_index(code: ErrorCode) -> Option<u8> {
 fn kind(kind: FileKind) -> DescriptorType {
     match kind {
         FileKind::Directory => DescriptorType::Directory,
-        FileKind::File => DescriptorType::RegularFile,
+        FileKind::Regular => DescriptorType::RegularFile,
         FileKind::Symlink => DescriptorType::SymbolicLink,
     }
 }

@@ -14,8 +14,7 @@ use super::fs::FsError;
 use super::state::GuestState;
 use super::streams::StreamError;
 
-#[expect(missing_docs, reason = "generated from WIT")]
-#[allow(clippy::pedantic, unused_qualifications, reason = "generated from WIT")]
+#[allow(missing_docs, clippy::pedantic, unused_qualifications, reason = "generated from WIT")]
 pub(crate) mod bindings {
     wasmtime::component::bindgen!({
         path: "wit-derived",

@@ -1,0 +1,157 @@
+use serde_json::json;
+use zone_vfs::contract::{Principal, ZoneKind};
+use zone_vfs::id::{Inode, Timestamp};
+use zone_vfs::store::{Cause, Outcome};
+use zone_vfs::zone::Access;
+
+use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
+use super::output::{age, print_json, print_table, size, table, time};
+use super::{run, terminal};
+use crate::agent::AgentName;
+use crate::journal::World;
+use crate::{Agent, AgentOptions, Host};
+
+pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
+    let name = AgentName::new(&a.name)?;
+    let component = run::read_component(&a.component)?;
+    let options = AgentOptions {
+        args: a.args,
+        env: run::environment(&a.env)?,
+        zones: a.zone,
+        component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+    };
+    let working = run::compiling_new(host, &component, &a.component);
+    let made = host.create(&name, &component, options).await;
+    drop(working);
+    let agent = made.map_err(|e| match e {
+        crate::AgentError::Store(_) => anyhow::Error::new(e),
+        e => anyhow::Error::new(e).context(a.component.display().to_string()),
+    })?;
+    if a.json {
+        print_json(&json!({ "name": a.name, "id": agent.id().to_string(), "generation": 0 }))?;
+    } else {
+        println!("created {} ({})", a.name, agent.about()?.world.name());
+    }
+    Ok(0)
+}
+
+pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
+    let agents = a.agents.iter().map(|name| Ok((name, host.agent(name)?))).collect::<Result<Vec<_>, crate::AgentError>>()?;
+    for (name, agent) in agents {
+        host.remove(&agent).await?;
+        println!("removed {name}");
+    }
+    Ok(0)
+}
+
+struct Row {
+    name: String,
+    state: &'static str,
+    world: World,
+    generation: u64,
+    turns: u64,
+    created: Timestamp,
+    files: u64,
+    memory: u64,
+    parent: Option<String>,
+    id: String,
+}
+
+fn row(agent: &Agent) -> anyhow::Result<Row> {
+    let info = agent.info()?;
+    let about = agent.about()?;
+    let generation = agent.disk().generation(info.head)?;
+    let memory = agent.generation_about(&generation)?.image.map_or(0, |i| i.bytes());
+    let failed = agent.disk().last_turn_record().is_some_and(|t| matches!(t.outcome, Outcome::Failed(_)));
+    let state = match (&generation.cause, failed) {
+        (_, true) => "failed",
+        (Cause::Created, _) => "new",
+        (Cause::Forked, _) => "forked",
+        (Cause::Rewound(_), _) => "rewound",
+        (Cause::Paused, _) => "paused",
+        (Cause::Turn | Cause::Side(_), _) => {
+            if about.world == World::Command {
+                "ended"
+            } else {
+                "asleep"
+            }
+        }
+    };
+    Ok(Row {
+        name: info.name,
+        state,
+        world: about.world,
+        generation: info.head.0,
+        turns: info.last_turn.0,
+        created: info.created,
+        files: info.bytes,
+        memory,
+        parent: about.parent,
+        id: info.id.to_string(),
+    })
+}
+
+pub async fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
+    let rows = host.agents()?.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
+    if a.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|r| {
+                json!({
+                    "name": r.name, "id": r.id, "state": r.state, "world": r.world.name(),
+                    "generation": r.generation, "turns": r.turns, "created": time(r.created),
+                    "file_bytes": r.files, "memory_bytes": r.memory, "parent": r.parent,
+                })
+            })
+            .collect();
+        print_json(&rows)?;
+        return Ok(0);
+    }
+    let header = ["NAME", "STATE", "GENERATION", "TURNS", "AGE", "FILES", "MEMORY", "PARENT"];
+    let rows = rows
+        .into_iter()
+        .map(|r| {
+            vec![
+                r.name,
+                r.state.into(),
+                r.generation.to_string(),
+                r.turns.to_string(),
+                age(r.created),
+                size(r.files),
+                if r.world == World::Command { "-".into() } else { size(r.memory) },
+                r.parent.unwrap_or_else(|| "-".into()),
+            ]
+        })
+        .collect();
+    print_table(&table(&header, &[2, 3, 4, 5, 6], rows))?;
+    Ok(0)
+}
+
+pub fn logs(host: &Host, a: &LogsArguments) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let disk = agent.disk();
+    let logs = disk.zones().iter().position(|z| z.kind == ZoneKind::Logs);
+    let Some(zone) = logs.map(|z| z as u16) else { anyhow::bail!("{} has no logs zone", a.agent) };
+    for (name, wanted, error) in [("stdout", !a.stderr, false), ("stderr", !a.stdout, true)] {
+        if !wanted {
+            continue;
+        }
+        let access = Access::new(Principal::Host, Timestamp::now());
+        let found = disk.zone(zone, |z| z.resolve(access, Inode::ROOT, name.as_bytes(), false));
+        let Some(Ok(inode)) = found else { continue };
+        disk.zone(zone, |z| z.open_inode(inode)).transpose()?;
+        let mut at = 0;
+        loop {
+            let mut piece = vec![0; 64 << 10];
+            let read = disk.zone(zone, |z| z.read(access, inode, at, &mut piece)).transpose()?.unwrap_or(0);
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+            // a piece may end within a character: on a terminal that shows as an escape
+            if error { terminal::print_error(&piece[..read])? } else { terminal::print(&piece[..read])? }
+        }
+        disk.zone(zone, |z| z.close(inode)).transpose()?;
+    }
+    Ok(0)
+}

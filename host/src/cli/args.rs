@@ -1,0 +1,290 @@
+//! What the command line takes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::agent::ZoneOption;
+
+/// Runs AI agents that sleep: WebAssembly components with durable, zoned disks.
+#[derive(Debug, Parser)]
+#[command(name = "dormouse", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+pub struct Arguments {
+    /// The store's folder [default: dormouse in the platform's data folder]
+    #[arg(long, value_name = "DIR", env = "DORMOUSE_STORE", global = true)]
+    pub store: Option<PathBuf>,
+
+    /// The most linear memory that a guest gets, in bytes [default: 1 GiB]
+    #[arg(long, value_name = "BYTES", global = true)]
+    pub max_memory: Option<u64>,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command component in zones; the exit status is the guest's own
+    Run(RunArguments),
+    /// Create an agent without a turn
+    New(NewArguments),
+    /// Send an agent an event and print its reply: one turn
+    Send(SendArguments),
+    /// List the agents
+    Ps(ListArguments),
+    /// Remove agents, their zones and their generations
+    Rm(RemoveArguments),
+    /// Print what an agent wrote to its standard output and error
+    Logs(LogsArguments),
+    /// Write a generation of an agent and let it sleep
+    Pause(OneAgent),
+    /// Bring an agent back warm, and say how long that took
+    Resume(OneAgent),
+    /// Make new agents that begin as this one stands
+    Fork(ForkArguments),
+    /// Take an agent's memory, knowledge and workspace back to a generation
+    Rewind(RewindArguments),
+    /// List an agent's generations
+    Generations(OneAgent),
+    /// Look into an agent's zones, and change them as the operator
+    Zone(ZoneArguments),
+    /// Say what a component imports and exports, and whether it can be captured
+    Inspect(InspectArguments),
+    /// Compile a component (used by dormouse itself)
+    #[command(name = "__compile", hide = true)]
+    Compile(CompileArguments),
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The agent's name: its zones are kept under it [default: from the component's file name]
+    #[arg(long, value_name = "N")]
+    pub name: Option<String>,
+    /// An environment variable for the guest; without a value, this process's own
+    #[arg(long, value_name = "K[=V]")]
+    pub env: Vec<String>,
+    /// One more zone, or the quota of a default one
+    #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
+    pub zone: Vec<ZoneOption>,
+    /// End the run after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<f64>,
+    /// Let control characters of the guest's reach the terminal
+    #[arg(long)]
+    pub raw: bool,
+    /// The component, or a preview 1 module
+    #[arg(value_name = "AGENT.wasm")]
+    pub component: PathBuf,
+    /// Arguments for the guest
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+/// Arguments of `new`.
+#[derive(Debug, Args)]
+pub struct NewArguments {
+    /// An environment variable for the guest; without a value, this process's own
+    #[arg(long, value_name = "K[=V]")]
+    pub env: Vec<String>,
+    /// One more zone, or the quota of a default one
+    #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
+    pub zone: Vec<ZoneOption>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent's name
+    #[arg(value_name = "N")]
+    pub name: String,
+    /// The component
+    #[arg(value_name = "AGENT.wasm")]
+    pub component: PathBuf,
+    /// Arguments for the guest
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+/// Arguments of `send`.
+#[derive(Debug, Args)]
+pub struct SendArguments {
+    /// What sort of event it is
+    #[arg(long, default_value = "message")]
+    pub kind: String,
+    /// The event's id [default: a fresh one]
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Fail the turn after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<f64>,
+    /// Print JSON: turn, generation, reply
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The event's content; `-` reads standard input
+    #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
+    pub payload: Option<String>,
+}
+
+/// Arguments of a listing.
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `rm`.
+#[derive(Debug, Args)]
+pub struct RemoveArguments {
+    /// The agents
+    #[arg(value_name = "N", required = true)]
+    pub agents: Vec<String>,
+}
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArguments {
+    /// Only what was written to standard output
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Only what was written to standard error
+    #[arg(long)]
+    pub stderr: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+}
+
+/// Arguments that name one agent.
+#[derive(Debug, Args)]
+pub struct OneAgent {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+}
+
+/// Arguments of `fork`.
+#[derive(Debug, Args)]
+pub struct ForkArguments {
+    /// How many; more than one are numbered
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    pub count: usize,
+    /// The generation to begin from [default: as the agent stands]
+    #[arg(long, value_name = "GEN")]
+    pub at: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The name of the fork [default: N-fork, numbered where that is taken]
+    #[arg(value_name = "NEW")]
+    pub new: Option<String>,
+}
+
+/// Arguments of `rewind`.
+#[derive(Debug, Args)]
+pub struct RewindArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The generation
+    #[arg(value_name = "GEN")]
+    pub generation: u64,
+}
+
+/// Arguments of `zone`.
+#[derive(Debug, Args)]
+pub struct ZoneArguments {
+    /// What to do
+    #[command(subcommand)]
+    pub command: ZoneCommand,
+}
+
+/// What to do with zones. A path is written N:PATH, or N@GEN:PATH for how it was in a generation.
+#[derive(Debug, Subcommand)]
+pub enum ZoneCommand {
+    /// List the zones of an agent, or a folder in one
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Folders within folders, too
+        #[arg(short = 'R', long)]
+        recursive: bool,
+        /// The agent and the path
+        #[arg(value_name = "N[@GEN][:PATH]")]
+        place: String,
+    },
+    /// Print a file
+    Cat {
+        /// The agent and the path
+        #[arg(value_name = "N[@GEN]:PATH")]
+        place: String,
+    },
+    /// Copy a file or folder into a zone
+    Put {
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+        /// The file or folder; `-` reads standard input
+        #[arg(value_name = "LOCAL")]
+        local: PathBuf,
+    },
+    /// Copy a file or folder out of a zone
+    Get {
+        /// The agent and the path
+        #[arg(value_name = "N[@GEN]:PATH")]
+        place: String,
+        /// Where to; `-` writes standard output [default: the path's last name, here]
+        #[arg(value_name = "LOCAL")]
+        local: Option<PathBuf>,
+    },
+    /// Remove a file or folder from a zone
+    Rm {
+        /// Folders and what is in them, too
+        #[arg(short, long)]
+        recursive: bool,
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+    },
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Do not start it to see whether its agents can share a genesis image
+    #[arg(long)]
+    pub no_start: bool,
+    /// The component, or a preview 1 module
+    #[arg(value_name = "AGENT.wasm")]
+    pub component: PathBuf,
+}
+
+/// Arguments of the compiler.
+#[derive(Debug, Args)]
+pub struct CompileArguments {
+    /// Bytes of address space
+    #[arg(long)]
+    pub memory: u64,
+    /// Seconds
+    #[arg(long)]
+    pub seconds: u64,
+    /// Where the parts go
+    pub folder: PathBuf,
+}

@@ -1,0 +1,67 @@
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::args::InspectArguments;
+use super::output::{self, print_json, size};
+use super::run;
+use super::terminal::escape;
+use crate::component::{self, Inspection};
+use crate::{Host, HostOptions};
+
+/// Starts the component once, to see whether its agents can share a genesis image. What is compiled
+/// for that stays in the store, for the agents to come.
+async fn shared_genesis(bytes: &[u8], folder: PathBuf) -> anyhow::Result<bool> {
+    let host = Host::open(HostOptions::new(folder))?;
+    let shared = host.shares_genesis(bytes).await;
+    host.close()?;
+    Ok(shared?)
+}
+
+pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Result<u8> {
+    let bytes = run::read_component(&a.component)?;
+    let mut found = component::inspect(&bytes).with_context(|| a.component.display().to_string())?;
+    if found.capturable && found.world != component::World::Other && !a.no_start {
+        let _working = super::progress::Working::on(format!("starting {}", a.component.display()));
+        let folder = store.map_or_else(super::default_store, Ok)?;
+        match shared_genesis(&bytes, folder).await {
+            Ok(shared) => found.shared_genesis = Some(shared),
+            Err(e) => output::report(&e.context("whether its agents share a genesis image was not tried")),
+        }
+    }
+    if a.json {
+        print_json(&found)?;
+    } else {
+        print(&found);
+    }
+    Ok(u8::from(!found.capturable))
+}
+
+fn print(i: &Inspection) {
+    let world = match i.world {
+        component::World::Command => "a command: run it with `dormouse run`",
+        component::World::Agent => "an agent: make one with `dormouse new`, talk to it with `dormouse send`",
+        component::World::Other => "of no world that dormouse drives (it exports neither wasi:cli/run nor handle)",
+    };
+    println!("world       {world}");
+    println!("size        {}, {} components, {} core modules", size(i.bytes as u64), i.components, i.modules.len());
+    for item in &i.imports {
+        println!("imports     {}", escape(&item.name));
+    }
+    for item in &i.exports {
+        println!("exports     {}", escape(&item.name));
+    }
+    if i.capturable {
+        println!("captured    yes: it can be paused, resumed, forked and rewound");
+    } else {
+        println!("captured    no");
+        for refusal in &i.refusals {
+            println!("            {}", escape(&refusal.to_string()));
+        }
+    }
+    match i.shared_genesis {
+        Some(true) => println!("genesis     one image for all its agents"),
+        Some(false) => println!("genesis     one image for each agent: it asks about its surroundings as it starts"),
+        None => {}
+    }
+}

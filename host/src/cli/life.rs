@@ -1,0 +1,156 @@
+use serde_json::json;
+use zone_vfs::id::GenerationNumber;
+use zone_vfs::store::Cause;
+
+use super::args::{ForkArguments, OneAgent, RewindArguments};
+use super::output::{age, duration, print_json, print_table, size, table, time};
+use super::run;
+use crate::agent::AgentName;
+use crate::{AgentError, Host};
+
+pub async fn pause(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let generation = agent.pause().await?;
+    if a.json {
+        print_json(&json!({ "agent": a.agent, "generation": generation.0 }))?;
+    } else {
+        println!("paused {} as generation {generation}", a.agent);
+    }
+    Ok(0)
+}
+
+pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let working = run::compiling(host, &agent, &a.agent)?;
+    host.prepare(&agent, 1).await?;
+    drop(working);
+    let resumed = agent.resume().await?;
+    if a.json {
+        print_json(&json!({
+            "agent": a.agent, "generation": resumed.generation.0, "memory_bytes": resumed.memory,
+            "microseconds": resumed.took.as_nanos() as f64 / 1e3, "warm_slot": resumed.warm,
+        }))?;
+    } else {
+        println!(
+            "resumed {} at generation {}: {} of memory in {}",
+            a.agent,
+            resumed.generation,
+            size(resumed.memory),
+            duration(resumed.took)
+        );
+    }
+    Ok(0)
+}
+
+pub async fn rewind(host: &Host, a: &RewindArguments) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let made = agent.rewind(GenerationNumber(a.generation)).await?;
+    if a.json {
+        print_json(&json!({ "agent": a.agent, "rewound_to": a.generation, "generation": made.0 }))?;
+    } else {
+        println!("rewound {} to generation {}; it stands at generation {made}", a.agent, a.generation);
+    }
+    Ok(0)
+}
+
+fn names(host: &Host, a: &ForkArguments) -> anyhow::Result<Vec<AgentName>> {
+    if a.count == 0 {
+        anyhow::bail!("--count 0: there is nothing to make");
+    }
+    let store = host.store()?;
+    if let (Some(new), 1) = (&a.new, a.count) {
+        return Ok(vec![AgentName::new(new)?]);
+    }
+    let base = a.new.clone().unwrap_or_else(|| format!("{}-fork", a.agent));
+    let mut names = Vec::with_capacity(a.count);
+    if a.count == 1 && store.find(&base)?.is_none() {
+        return Ok(vec![AgentName::new(&base)?]);
+    }
+    let mut number = 1u64;
+    while names.len() < a.count {
+        let name = format!("{base}-{number}");
+        if store.find(&name)?.is_none() {
+            names.push(AgentName::new(&name)?);
+        } else if a.new.is_some() {
+            return Err(AgentError::Store(zone_vfs::store::StoreError::NameTaken(name)).into());
+        }
+        number += 1;
+    }
+    Ok(names)
+}
+
+pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let names = names(host, a)?;
+    let started = std::time::Instant::now();
+    let forks = agent.fork(&names, a.at.map(GenerationNumber)).await?;
+    let took = started.elapsed();
+    if a.json {
+        let forks: Vec<_> = forks
+            .iter()
+            .zip(&names)
+            .map(|(f, name)| json!({ "name": name.as_str(), "id": f.id().to_string(), "parent": a.agent, "generation": 0 }))
+            .collect();
+        print_json(&forks)?;
+        return Ok(0);
+    }
+    for name in names.iter().take(20) {
+        println!("forked {} into {name}", a.agent);
+    }
+    if names.len() > 20 {
+        println!("... and {} more", names.len() - 20);
+    }
+    if names.len() > 1 {
+        println!("{} forks in {}", names.len(), duration(took));
+    }
+    Ok(0)
+}
+
+fn cause(cause: &Cause) -> String {
+    match cause {
+        Cause::Created => "created".into(),
+        Cause::Turn => "turn".into(),
+        Cause::Paused => "paused".into(),
+        Cause::Forked => "forked".into(),
+        Cause::Rewound(to) => format!("rewound to {to}"),
+        Cause::Side(reason) => format!("side: {}", reason.lines().next().unwrap_or_default()),
+    }
+}
+
+pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let head = agent.info()?.head;
+    let generations = agent.generations();
+    if a.json {
+        let rows: Vec<_> = generations
+            .iter()
+            .map(|g| {
+                let image = agent.generation_about(g).ok().and_then(|g| g.image);
+                json!({
+                    "generation": g.number.0, "cause": cause(&g.cause), "turn": g.turn.0, "made": time(g.at),
+                    "head": g.number == head, "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
+                    "changed_pages": image.as_ref().map(crate::image::ImageReference::changed_pages),
+                    "file_bytes": g.roots.iter().map(|r| r.usage().bytes).sum::<u64>(),
+                })
+            })
+            .collect();
+        print_json(&rows)?;
+        return Ok(0);
+    }
+    let rows = generations
+        .iter()
+        .map(|g| {
+            let image = agent.generation_about(g).ok().and_then(|g| g.image);
+            vec![
+                format!("{}{}", g.number, if g.number == head { " *" } else { "" }),
+                cause(&g.cause).chars().take(60).collect(),
+                g.turn.to_string(),
+                age(g.at),
+                size(g.roots.iter().map(|r| r.usage().bytes).sum()),
+                image.map_or_else(|| "-".into(), |i| size(i.bytes())),
+            ]
+        })
+        .collect();
+    print_table(&table(&["GENERATION", "CAUSE", "TURN", "AGE", "FILES", "MEMORY"], &[2, 3, 4, 5], rows))?;
+    Ok(0)
+}

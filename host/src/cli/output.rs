@@ -1,0 +1,141 @@
+//! What people read: tables, sizes, ages, errors.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use zone_vfs::id::Timestamp;
+
+use super::terminal::escape;
+
+/// Prints an error: what happened, why, and what to do next.
+pub fn report(e: &anyhow::Error) {
+    if e.chain().any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)) {
+        return;
+    }
+    let mut text = format!("{e:#}");
+    if let Some(hint) = hint(e) {
+        text.push_str("\n  ");
+        text.push_str(hint);
+    }
+    // an error can quote a guest
+    anstream::eprintln!("dormouse: {}", escape(&text));
+}
+
+fn hint(e: &anyhow::Error) -> Option<&'static str> {
+    use zone_vfs::store::StoreError;
+    for cause in e.chain() {
+        match cause.downcast_ref::<crate::AgentError>() {
+            Some(crate::AgentError::NoAgent(_)) => return Some("`dormouse ps` lists the agents"),
+            Some(e) if e.is_no_space() => return Some("nothing was lost: free some space and try again"),
+            _ => {}
+        }
+        match cause.downcast_ref::<StoreError>() {
+            Some(StoreError::NameTaken(_)) => {
+                return Some("choose another name, or remove that agent with `dormouse rm`");
+            }
+            Some(StoreError::Locked { .. }) => {
+                return Some("wait for it to end, or use another store with --store DIR");
+            }
+            Some(StoreError::NoGeneration { .. }) => {
+                return Some("`dormouse generations N` lists those that are kept");
+            }
+            Some(StoreError::NotAStore { .. }) => return Some("name an empty or a new folder with --store DIR"),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A table with a header, plain where the output is no terminal.
+pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    let bold = std::io::stdout().is_terminal();
+    table.set_header(header.iter().map(|h| if bold { Cell::new(h).add_attribute(Attribute::Bold) } else { Cell::new(h) }));
+    for row in rows {
+        table.add_row(row.iter().map(|cell| escape(cell)));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if numbers.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Prints a table without trailing blanks.
+pub fn print_table(table: &Table) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Prints a value as JSON.
+pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// A time for JSON.
+pub fn time(t: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(t.0)).map_or_else(|_| t.0.to_string(), |t| t.to_string())
+}
+
+/// How long ago, in one unit.
+pub fn age(t: Timestamp) -> String {
+    let seconds = Timestamp::now().0.saturating_sub(t.0) / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
+/// Bytes, in powers of 1024.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A duration, in the unit that suits it.
+pub fn duration(d: Duration) -> String {
+    let nanoseconds = d.as_nanos();
+    match nanoseconds {
+        0..1_000_000 => format!("{:.1} us", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.1} s", d.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_read_well() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(size(20 << 20), "20.0 MiB");
+        assert_eq!(duration(Duration::from_nanos(14_250)), "14.2 us");
+        assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");
+        assert_eq!(duration(Duration::from_secs(2)), "2.0 s");
+    }
+}

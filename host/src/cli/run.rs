@@ -1,0 +1,178 @@
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::args::RunArguments;
+use super::progress::Working;
+use super::terminal::Escaping;
+use super::{INTERRUPTED, TRAPPED, output};
+use crate::agent::{AgentName, RunOptions};
+use crate::journal::World;
+use crate::wasi::Stdio;
+use crate::{Agent, AgentError, AgentOptions, Host};
+
+/// Waits for seconds, or forever.
+pub async fn seconds(seconds: Option<f64>) {
+    match seconds {
+        Some(s) => tokio::time::sleep(Duration::from_secs_f64(s.clamp(0.0, 1e9))).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads a component's file.
+pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let limit = crate::component::limits::MAX_BYTES as u64;
+    let length = std::fs::metadata(path).with_context(|| format!("reading {}", path.display()))?;
+    if length.is_dir() {
+        bail!("{} is a folder, not a component", path.display());
+    }
+    if length.len() > limit {
+        bail!("{} has {} bytes: a component has at most {limit}", path.display(), length.len());
+    }
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// `K=V`, or `K` for this process's own.
+pub fn environment(given: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    given
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some(("", _)) => bail!("`{text}`: an environment variable needs a name"),
+            Some((k, v)) => Ok((k.to_string(), v.to_string())),
+            None => {
+                let value = std::env::var(text).with_context(|| format!("--env {text}"))?;
+                Ok((text.clone(), value))
+            }
+        })
+        .collect()
+}
+
+/// Shows that a component is being compiled, where it has to be.
+pub fn compiling(host: &Host, agent: &Agent, name: &str) -> anyhow::Result<Option<Working>> {
+    let compiled = host.is_ready(&agent.about()?.component)?;
+    Ok((!compiled).then(|| Working::on(format!("compiling the component of {name}"))))
+}
+
+/// The same for a component that is not an agent's yet.
+pub fn compiling_new(host: &Host, component: &[u8], path: &Path) -> Option<Working> {
+    (!host.is_compiled(component)).then(|| Working::on(format!("compiling {}", path.display())))
+}
+
+/// The name of a file, without its ending.
+pub fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "agent".into(), |s| s.to_string_lossy().into_owned())
+}
+
+/// The agent to run: the one of this name, or a new one.
+async fn find_or_create(host: &Host, a: &RunArguments, component: &[u8]) -> anyhow::Result<Agent> {
+    let hash = *blake3::hash(component).as_bytes();
+    let options = || {
+        Ok::<_, anyhow::Error>(AgentOptions {
+            zones: a.zone.clone(),
+            component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            ..AgentOptions::default()
+        })
+    };
+    let store = host.store()?;
+    if let Some(name) = &a.name {
+        let name = AgentName::new(name)?;
+        if store.find(name.as_str())?.is_none() {
+            let _working = compiling_new(host, component, &a.component);
+            return Ok(host.create(&name, component, options()?).await?);
+        }
+        let agent = host.agent(name.as_str())?;
+        if agent.about()?.component != hash {
+            let _working = compiling_new(host, component, &a.component);
+            host.replace_command(&agent, component, &options()?.component_name).await?;
+        }
+        refuse_zones(a, name.as_str())?;
+        return Ok(agent);
+    }
+    // without a name: the agent of this very component, or a new one beside those of other components
+    let cleaned: String = stem(&a.component)
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .collect();
+    let base = AgentName::new(cleaned.trim_matches(['.', '-'])).unwrap_or(AgentName::new("agent")?);
+    for number in 1..10_000 {
+        let name = if number == 1 { base.to_string() } else { format!("{base}-{number}") };
+        if store.find(&name)?.is_none() {
+            let _working = compiling_new(host, component, &a.component);
+            let agent = host.create(&AgentName::new(&name)?, component, options()?).await?;
+            if std::io::stderr().is_terminal() {
+                eprintln!("dormouse: its zones are kept as agent `{name}`");
+            }
+            return Ok(agent);
+        }
+        let agent = host.agent(&name)?;
+        if agent.about()?.component == hash {
+            refuse_zones(a, &name)?;
+            return Ok(agent);
+        }
+    }
+    bail!("there are thousands of agents named like {base}: give one a name with --name")
+}
+
+fn refuse_zones(a: &RunArguments, name: &str) -> anyhow::Result<()> {
+    if !a.zone.is_empty() {
+        bail!("agent `{name}` exists and has its zones: --zone is for new agents");
+    }
+    Ok(())
+}
+
+fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Box<dyn Write + Send> {
+    if terminal && !raw { Box::new(Escaping::new(out)) } else { Box::new(out) }
+}
+
+pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
+    let env = environment(&a.env)?;
+    let component = read_component(&a.component)?;
+    let agent = find_or_create(host, &a, &component).await.with_context(|| a.component.display().to_string())?;
+    let world = agent.about()?.world;
+    if world != World::Command {
+        let name = agent.info()?.name;
+        bail!("{} is an agent, not a command: send it events with `dormouse send {name}`", a.component.display());
+    }
+    let inherited = Stdio::inherit();
+    let stdio = Stdio {
+        stdout: Some(writer(inherited.stdout_terminal, a.raw, std::io::stdout())),
+        stderr: Some(writer(inherited.stderr_terminal, a.raw, std::io::stderr())),
+        ..inherited
+    };
+    let interrupted = std::sync::atomic::AtomicBool::new(false);
+    let stop = async {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
+            () = terminated() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
+            () = seconds(a.timeout) => {}
+        }
+    };
+    let options = RunOptions { args: a.args, env, stdio, timeout: None };
+    let outcome = agent.run(options, stop).await;
+    std::io::stdout().flush().ok();
+    match outcome {
+        Ok(outcome) => match outcome.status {
+            Ok(status) => Ok(status),
+            Err(reason) => {
+                output::report(&anyhow::anyhow!("{reason}"));
+                Ok(TRAPPED)
+            }
+        },
+        Err(AgentError::Cancelled) if interrupted.load(std::sync::atomic::Ordering::Relaxed) => Ok(INTERRUPTED),
+        Err(AgentError::Cancelled) => {
+            bail!("{} ran longer than {} s and was ended", a.component.display(), a.timeout.unwrap_or_default())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+async fn terminated() {
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}

@@ -1,0 +1,81 @@
+use std::io::{IsTerminal, Read};
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::args::SendArguments;
+use super::{INTERRUPTED, TRAPPED, output, terminal};
+use crate::agent::Event;
+use crate::{AgentError, Host};
+
+pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
+    let payload = match a.payload.as_deref() {
+        None => Vec::new(),
+        Some("-") => {
+            let mut bytes = Vec::new();
+            let limit = crate::agent::MAX_PAYLOAD as u64 + 1;
+            std::io::stdin().take(limit).read_to_end(&mut bytes).context("reading standard input")?;
+            bytes
+        }
+        Some(text) => text.as_bytes().to_vec(),
+    };
+    let agent = host.agent(&a.agent)?;
+    let mut event = Event::message(payload)?;
+    event.kind = a.kind;
+    if let Some(id) = a.id {
+        event.id = id;
+    }
+    let working = super::run::compiling(host, &agent, &a.agent)?;
+    let timeout = a.timeout;
+    let stop = async {
+        tokio::select! {
+            r = tokio::signal::ctrl_c() => r.is_ok(),
+            () = super::run::seconds(timeout) => false,
+        }
+    };
+    let result = agent
+        .send_until(event, async {
+            stop.await;
+        })
+        .await;
+    drop(working);
+    let report = match result {
+        Ok(report) => report,
+        Err(AgentError::Cancelled) if timeout.is_none() => {
+            eprintln!("dormouse: the turn was cancelled; {} stands where it stood", a.agent);
+            return Ok(INTERRUPTED);
+        }
+        Err(AgentError::Cancelled) => {
+            anyhow::bail!("the turn took longer than {} s and was ended", timeout.unwrap_or_default())
+        }
+        Err(e @ AgentError::Trap { .. }) => {
+            output::report(&anyhow::Error::new(e).context(format!("{} stands where it stood before", a.agent)));
+            return Ok(TRAPPED);
+        }
+        Err(e) => return Err(e.into()),
+    };
+    if a.json {
+        let (reply, error) = match &report.reply {
+            Ok(bytes) => (Some(String::from_utf8_lossy(bytes)), None),
+            Err(text) => (None, Some(text)),
+        };
+        output::print_json(&json!({
+            "agent": a.agent, "turn": report.turn.0, "generation": report.generation.0,
+            "reply": reply, "error": error, "microseconds": report.took.as_micros() as u64,
+        }))?;
+        return Ok(u8::from(report.reply.is_err()));
+    }
+    match report.reply {
+        Ok(bytes) => {
+            terminal::print(&bytes)?;
+            if std::io::stdout().is_terminal() && !bytes.is_empty() && bytes.last() != Some(&b'\n') {
+                println!();
+            }
+            Ok(0)
+        }
+        Err(text) => {
+            anstream::eprintln!("{}: {}", a.agent, terminal::escape(&text));
+            Ok(1)
+        }
+    }
+}
