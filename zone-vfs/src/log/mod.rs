@@ -143,7 +143,7 @@ impl Log {
         let queue = Arc::new(SharedQueue::new(options.group_target, options.share));
         let files = Arc::new(SharedFiles::new(device, options.file_len, recovered.files, recovered.tail));
         let committer =
-            Committer::new(queue.clone(), files.clone(), &options, recovered.current, recovered.next_group);
+            Committer::new(queue.clone(), files.clone(), options, recovered.current, recovered.next_group);
         let thread = std::thread::Builder::new()
             .name("dormouse-log".to_owned())
             .spawn(move || committer.run())

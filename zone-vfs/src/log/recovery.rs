@@ -135,8 +135,7 @@ fn survey(device: &dyn Device, first_generation: u64) -> Result<Survey, LogError
 
 /// The files must be of one log, without gaps, from where the recovery begins.
 fn check_sequence(used: &[Found], first_generation: u64, from: LogPosition) -> Result<(), LogError> {
-    let mut generation = first_generation;
-    for found in used {
+    for (generation, found) in (first_generation..).zip(used) {
         if found.header.generation < generation {
             return Err(damaged(
                 &found.path,
@@ -150,7 +149,6 @@ fn check_sequence(used: &[Found], first_generation: u64, from: LogPosition) -> R
         if found.header.salt != used[0].header.salt {
             return Err(damaged(&found.path, 0, "a file of another log".to_owned()));
         }
-        generation += 1;
     }
     match used.first() {
         None if from.file_generation > 0 => Err(LogError::Missing { generation: first_generation }),
