@@ -120,6 +120,30 @@ impl Default for LogOptions {
 pub type Done = Box<dyn FnOnce(Result<LogPosition, CommitError>) + Send>;
 
 /// An open log. Dropping it commits what is queued and ends its thread.
+///
+/// ```
+/// use std::sync::Arc;
+/// use uuid::Uuid;
+/// use zone_vfs::device::simulated::Simulated;
+/// use zone_vfs::id::{AgentId, Epoch, Sequence};
+/// use zone_vfs::log::{Log, LogOptions, LogPosition, Record};
+///
+/// let device = Simulated::new(1);
+/// let log = Log::open(Arc::new(device.clone()), LogOptions::default(), LogPosition::START, &mut |_| Ok(()))?;
+/// let agent = AgentId(Uuid::from_u128(1));
+/// let body = b"a fact".to_vec();
+/// log.commit(Record { agent, epoch: Epoch(1), sequence: Sequence(1), needs: Vec::new(), body })?;
+///
+/// // The machine loses power, and what was acknowledged is there.
+/// let after = Arc::new(device.crash(7));
+/// let mut found = Vec::new();
+/// Log::open(after, LogOptions::default(), LogPosition::START, &mut |record| {
+///     found.push(record.body);
+///     Ok(())
+/// })?;
+/// assert_eq!(found, [b"a fact"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Log {
     queue: Arc<SharedQueue>,
     files: Arc<SharedFiles>,

@@ -38,7 +38,7 @@ const MAX_SEGMENT_FILE: u64 = 2 * MAX_SEGMENT;
 const MAX_OPEN: usize = 256;
 
 /// How segments are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SegmentOptions {
     /// A segment takes no further frame beyond this length in bytes; at most [`MAX_SEGMENT`].
     pub segment_len: u64,
