@@ -79,7 +79,8 @@ pub trait Barrier: Send + Sync {
 /// How a log is kept.
 #[derive(Clone)]
 pub struct LogOptions {
-    /// The length of a new file in bytes; a larger one is made where a group needs it.
+    /// The length of a new file in bytes. The first few are shorter, and a larger one is made where
+    /// a group needs it.
     pub file_len: u64,
     /// A group takes no further record beyond this many bytes.
     pub group_target: usize,

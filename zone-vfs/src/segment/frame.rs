@@ -146,6 +146,29 @@ mod tests {
         assert!(encode(FrameKind::Chunk, &vec![0; 65536], &Hash([0; 32])).len() < 1000, "compressed");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_of_frames_panic(
+            content in proptest::collection::vec(0u8..4, 0..300),
+            changes in proptest::collection::vec((0..400usize, 0u8..), 0..6),
+            cut in 0..500usize,
+        ) {
+            let key = [3; 32];
+            let mut frame = encode(FrameKind::Chunk, &content, &Hash::of(&key, &content));
+            for (at, byte) in changes {
+                if let Some(changed) = frame.get_mut(at) {
+                    *changed = byte;
+                }
+            }
+            frame.truncate(cut);
+            if let Ok(header) = peek(&frame)
+                && let Ok(plain) = plain(&header, &frame, &key)
+            {
+                proptest::prop_assert_eq!(plain, content);
+            }
+        }
+    }
+
     #[test]
     fn no_bit_of_a_frame_can_change_unnoticed() {
         let key = [3; 32];
