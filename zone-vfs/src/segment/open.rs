@@ -125,7 +125,8 @@ fn read_footers(
     let mut end = vec![0; footer::trailer_len()];
     let Some(trailer) = len.checked_sub(end.len() as u64) else { return Ok(None) };
     file.read_at(trailer, &mut end)?;
-    let Some(last) = footer::trailer_offset(&end) else { return Ok(None) };
+    // No footer lies at 0, where a segment's header is; a torn trailer may say so.
+    let Some(last) = footer::trailer_offset(&end).filter(|last| *last != 0) else { return Ok(None) };
     let (mut all, mut at, mut limit) = (Vec::new(), last, len);
     while at != 0 {
         // Each footer lies before the one that names it, so the chain ends.

@@ -133,6 +133,25 @@ fn content_that_looks_like_a_footer_does_not_pass_for_one() {
     }
 }
 
+/// The sector with the start of a footer's trailer reached the disk, the one with the rest did not.
+#[test]
+fn a_torn_trailer_hides_nothing() {
+    for zeros in 1..=footer::trailer_len() {
+        let device = Simulated::new(1);
+        let hash = start(&device).put(FrameKind::Chunk, b"durable").unwrap();
+        device
+            .tamper(&path(1), |bytes| {
+                let start = bytes.len() - zeros;
+                bytes[start..].fill(0);
+            })
+            .unwrap();
+        let segments = start(&device);
+        assert_eq!(segments.get(&hash).unwrap()[..], b"durable"[..], "{zeros} bytes lost");
+        drop(segments);
+        assert!(start(&device).contains(&hash));
+    }
+}
+
 /// A guest stores content that holds a whole frame, under an address whose content it is not.
 #[test]
 fn content_that_looks_like_a_frame_does_not_pass_for_one() {
