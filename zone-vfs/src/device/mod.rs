@@ -125,10 +125,10 @@ pub trait DeviceFile: Send + Sync + Debug {
 /// Which device [`open`] gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// io_uring where the host allows it, otherwise blocking calls, with a warning that says why.
+    /// `io_uring` where the host allows it, otherwise blocking calls, with a warning that says why.
     #[default]
     Best,
-    /// io_uring, or an error.
+    /// `io_uring`, or an error.
     Uring,
     /// Blocking calls.
     Blocking,

@@ -1,6 +1,6 @@
-//! A device whose durable writes are one io_uring submission: write, then data sync, linked.
+//! A device whose durable writes are one `io_uring` submission: write, then data sync, linked.
 //!
-//! Each thread that writes durably owns a ring (SINGLE_ISSUER and DEFER_TASKRUN); in practice
+//! Each thread that writes durably owns a ring (`SINGLE_ISSUER` and `DEFER_TASKRUN`); in practice
 //! that is the log's committer and whoever writes the superblock. Reads and everything else are
 //! plain calls in the calling thread: a read that hits the page cache is quicker that way.
 
@@ -29,7 +29,7 @@ thread_local! {
     static RING: RefCell<Option<IoUring>> = const { RefCell::new(None) };
 }
 
-/// A folder of the host, with durable writes by io_uring.
+/// A folder of the host, with durable writes by `io_uring`.
 #[derive(Debug)]
 pub struct Uring {
     files: Blocking,
@@ -37,7 +37,7 @@ pub struct Uring {
 
 impl Uring {
     /// Opens the folder `root`, creating it where it is missing. Fails where the host forbids
-    /// io_uring or lacks what is used of it.
+    /// `io_uring` or lacks what is used of it.
     pub fn open(root: &Path) -> io::Result<Self> {
         let ring = build_ring()?;
         let mut probe = io_uring::Probe::new();

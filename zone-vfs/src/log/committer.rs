@@ -32,20 +32,20 @@ impl Committer {
     pub fn new(
         queue: Arc<SharedQueue>,
         files: Arc<SharedFiles>,
-        options: &LogOptions,
+        options: LogOptions,
         current: Option<Current>,
         number: u64,
     ) -> Self {
         Self {
             queue,
             files,
-            barrier: options.barrier.clone(),
+            #[cfg(test)]
+            planted: options.planted,
+            barrier: options.barrier,
             current,
             number,
             buf: AlignedBuf::new(),
             poisoned: None,
-            #[cfg(test)]
-            planted: options.planted,
         }
     }
 
@@ -71,7 +71,7 @@ impl Committer {
                 self.refuse_with_followers(refused, &needy);
                 group = rest;
             } else {
-                return self.fail(group, error);
+                return self.fail(group, &error);
             }
         }
         if group.iter().all(|it| it.size.is_err()) {
@@ -87,7 +87,7 @@ impl Committer {
                 let agents = agents(&group);
                 self.refuse_with_followers(group, &agents);
             }
-            Err(error) => self.fail(group, error),
+            Err(error) => self.fail(group, &error),
         }
     }
 
@@ -167,11 +167,11 @@ impl Committer {
         self.refuse(followers, &CommitError::NoSpace);
     }
 
-    fn fail(&mut self, group: Vec<Pending>, error: CommitError) {
-        if let CommitError::Poisoned(reason) = &error {
+    fn fail(&mut self, group: Vec<Pending>, error: &CommitError) {
+        if let CommitError::Poisoned(reason) = error {
             self.poison(reason.clone());
         }
-        self.refuse(group, &error);
+        self.refuse(group, error);
     }
 
     fn refuse(&mut self, group: Vec<Pending>, error: &CommitError) {

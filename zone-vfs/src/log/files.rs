@@ -10,6 +10,9 @@ use crate::device::{BLOCK, Caching, Device, DeviceFile, DurableError, is_no_spac
 
 /// The folder of the log on its device.
 pub(super) const FOLDER: &str = "log";
+/// The usual length of a log's first file in bytes. It doubles with each generation up to what was
+/// asked for, so that a small store is made and opened quickly.
+const FIRST_FILE: u64 = 1 << 20;
 /// Files that are kept for reuse; what exceeds it is removed.
 const MAX_SPARE: usize = 4;
 
@@ -127,12 +130,12 @@ impl SharedFiles {
             Some(salt) => salt,
             None => self.draw_salt()?,
         };
-        let (path, len, file) = match spare {
-            Some(Spare { path, len }) => {
-                let file = self.device.open(&path, Caching::Direct).map_err(failed(&path))?;
-                (path, len, file)
-            }
-            None => self.create(self.file_len.max(need).next_multiple_of(BLOCK as u64))?,
+        let (path, len, file) = if let Some(Spare { path, len }) = spare {
+            let file = self.device.open(&path, Caching::Direct).map_err(failed(&path))?;
+            (path, len, file)
+        } else {
+            let usual = self.file_len.min(FIRST_FILE << (generation - 1).min(32));
+            self.create(usual.max(need).next_multiple_of(BLOCK as u64))?
         };
         let header = FileHeader { generation, first_group, salt, len };
         // The header is durable before any group: so a file with a torn header holds none.

@@ -79,7 +79,8 @@ pub trait Barrier: Send + Sync {
 /// How a log is kept.
 #[derive(Clone)]
 pub struct LogOptions {
-    /// The length of a new file in bytes; a larger one is made where a group needs it.
+    /// The length of a new file in bytes. The first few are shorter, and a larger one is made where
+    /// a group needs it.
     pub file_len: u64,
     /// A group takes no further record beyond this many bytes.
     pub group_target: usize,
@@ -120,6 +121,30 @@ impl Default for LogOptions {
 pub type Done = Box<dyn FnOnce(Result<LogPosition, CommitError>) + Send>;
 
 /// An open log. Dropping it commits what is queued and ends its thread.
+///
+/// ```
+/// use std::sync::Arc;
+/// use uuid::Uuid;
+/// use zone_vfs::device::simulated::Simulated;
+/// use zone_vfs::id::{AgentId, Epoch, Sequence};
+/// use zone_vfs::log::{Log, LogOptions, LogPosition, Record};
+///
+/// let device = Simulated::new(1);
+/// let log = Log::open(Arc::new(device.clone()), LogOptions::default(), LogPosition::START, &mut |_| Ok(()))?;
+/// let agent = AgentId(Uuid::from_u128(1));
+/// let body = b"a fact".to_vec();
+/// log.commit(Record { agent, epoch: Epoch(1), sequence: Sequence(1), needs: Vec::new(), body })?;
+///
+/// // The machine loses power, and what was acknowledged is there.
+/// let after = Arc::new(device.crash(7));
+/// let mut found = Vec::new();
+/// Log::open(after, LogOptions::default(), LogPosition::START, &mut |record| {
+///     found.push(record.body);
+///     Ok(())
+/// })?;
+/// assert_eq!(found, [b"a fact"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Log {
     queue: Arc<SharedQueue>,
     files: Arc<SharedFiles>,
@@ -143,7 +168,7 @@ impl Log {
         let queue = Arc::new(SharedQueue::new(options.group_target, options.share));
         let files = Arc::new(SharedFiles::new(device, options.file_len, recovered.files, recovered.tail));
         let committer =
-            Committer::new(queue.clone(), files.clone(), &options, recovered.current, recovered.next_group);
+            Committer::new(queue.clone(), files.clone(), options, recovered.current, recovered.next_group);
         let thread = std::thread::Builder::new()
             .name("dormouse-log".to_owned())
             .spawn(move || committer.run())

@@ -60,6 +60,7 @@ pub(super) fn recover(
         if next_first.is_none() {
             // What was read may so far be in the host's memory only, and now counts as committed.
             file.flush().map_err(io_error(&path))?;
+            let file = device.open(&path, Caching::Direct).map_err(io_error(&path))?;
             current = Some(Current {
                 file,
                 path,
@@ -99,7 +100,8 @@ fn survey(device: &dyn Device, first_generation: u64) -> Result<Survey, LogError
         let Some(number) = file_number(&name) else { continue };
         survey.next_name = survey.next_name.max(number.saturating_add(1));
         let path = file_path(number);
-        let file = device.open(&path, Caching::Direct).map_err(io_error(&path))?;
+        // Through the host's cache: most of what is searched behind the tail is the same each time.
+        let file = device.open(&path, Caching::Cached).map_err(io_error(&path))?;
         let len = file.len().map_err(io_error(&path))?;
         if len > MAX_FILE {
             return Err(damaged(&path, 0, format!("a file of {len} bytes is none of the log's")));
@@ -112,13 +114,16 @@ fn survey(device: &dyn Device, first_generation: u64) -> Result<Survey, LogError
             FoundHeader::Newer(found) => {
                 return Err(LogError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
             }
+            FoundHeader::Valid(header) if header.generation < first_generation => {
+                survey.salt = Some(header.salt);
+                // A length that is wrong does not matter where the content does not.
+                if header.len == len && len.is_multiple_of(BLOCK as u64) {
+                    survey.spare.push(Spare { path, len });
+                }
+            }
             FoundHeader::Valid(header) if header.len != len || !len.is_multiple_of(BLOCK as u64) => {
                 let reason = format!("the file has {len} bytes, its header says {}", header.len);
                 return Err(damaged(&path, 0, reason));
-            }
-            FoundHeader::Valid(header) if header.generation < first_generation => {
-                survey.salt = Some(header.salt);
-                survey.spare.push(Spare { path, len });
             }
             FoundHeader::Valid(header) => survey.used.push(Found { path, file, header }),
             // Making this file was interrupted.
@@ -135,8 +140,7 @@ fn survey(device: &dyn Device, first_generation: u64) -> Result<Survey, LogError
 
 /// The files must be of one log, without gaps, from where the recovery begins.
 fn check_sequence(used: &[Found], first_generation: u64, from: LogPosition) -> Result<(), LogError> {
-    let mut generation = first_generation;
-    for found in used {
+    for (generation, found) in (first_generation..).zip(used) {
         if found.header.generation < generation {
             return Err(damaged(
                 &found.path,
@@ -150,7 +154,6 @@ fn check_sequence(used: &[Found], first_generation: u64, from: LogPosition) -> R
         if found.header.salt != used[0].header.salt {
             return Err(damaged(&found.path, 0, "a file of another log".to_owned()));
         }
-        generation += 1;
     }
     match used.first() {
         None if from.file_generation > 0 => Err(LogError::Missing { generation: first_generation }),

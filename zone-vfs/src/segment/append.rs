@@ -131,11 +131,11 @@ impl Full {
     ///
     /// What a footer lists is believed without reading it, so all of it is durable before. The
     /// footer need not be: without it the segment is read whole. So a full disk does not matter.
-    pub fn seal(&self) -> io::Result<u64> {
+    pub fn seal(&self, key: &[u8; 32]) -> io::Result<u64> {
         if self.entries.is_empty() {
             return Ok(0);
         }
-        let footer = footer::encode(&self.entries, self.last_footer, self.len);
+        let footer = footer::encode(&self.entries, self.last_footer, self.len, key);
         match self.file.write_at(self.len, &footer) {
             Ok(()) => Ok(footer.len() as u64),
             Err(error) if is_no_space(&error) => {

@@ -1,7 +1,9 @@
 //! The head of a segment, and footers: what the segment holds since the footer before.
 //!
 //! A footer is found through the trailer at the very end of a file. Frames may follow a footer;
-//! the next footer points back to it.
+//! the next footer points back to it. What it lists is believed without reading it, and a crash
+//! can cut a file off in the middle of a guest's data; so a footer carries a keyed hash, which no
+//! guest can make.
 
 use super::{FORMAT_VERSION, Location};
 use crate::id::Hash;
@@ -12,9 +14,10 @@ const SEGMENT_MAGIC: [u8; 8] = *b"dormsegm";
 
 const FOOTER_MAGIC: [u8; 4] = *b"dIdx";
 const FOOTER_VERSION: u32 = 1;
-const FOOTER_HEADER: usize = 24;
+const FOOTER_HEADER: usize = 20;
 const ENTRY: usize = 44;
-const TRAILER: usize = 16;
+const MAC: usize = 16;
+const TRAILER: usize = 12 + MAC;
 const TRAILER_MAGIC: [u8; 4] = *b"dEnd";
 
 /// What is known of a frame without reading it.
@@ -38,25 +41,21 @@ pub(super) fn segment_version(bytes: &[u8]) -> Option<u32> {
 }
 
 /// A footer that is to lie at `offset`, with its trailer. `before` is the footer before, 0 for none.
-pub(super) fn encode(entries: &[Entry], before: u64, offset: u64) -> Vec<u8> {
+pub(super) fn encode(entries: &[Entry], before: u64, offset: u64, key: &[u8; 32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(FOOTER_HEADER + entries.len() * ENTRY + TRAILER);
     bytes.extend_from_slice(&FOOTER_MAGIC);
     bytes.extend_from_slice(&FOOTER_VERSION.to_le_bytes());
     bytes.extend_from_slice(&before.to_le_bytes());
     bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
     for (hash, location) in entries {
         bytes.extend_from_slice(&hash.0);
         bytes.extend_from_slice(&location.offset.to_le_bytes());
         bytes.extend_from_slice(&location.stored.to_le_bytes());
     }
-    let sum = checksum(&bytes);
-    bytes[20..24].copy_from_slice(&sum.to_le_bytes());
-    let start = bytes.len();
     bytes.extend_from_slice(&TRAILER_MAGIC);
     bytes.extend_from_slice(&offset.to_le_bytes());
-    let sum = crc32fast::hash(&bytes[start..]);
-    bytes.extend_from_slice(&sum.to_le_bytes());
+    let mac = mac(&bytes, key);
+    bytes.extend_from_slice(&mac);
     bytes
 }
 
@@ -67,18 +66,16 @@ pub(super) fn peek_len(bytes: &[u8]) -> Option<usize> {
     known.then(|| FOOTER_HEADER + u32_at(header, 16) as usize * ENTRY + TRAILER)
 }
 
-/// Whether `bytes`, a footer with its trailer, is one.
-pub(super) fn is_sound(bytes: &[u8]) -> bool {
-    bytes.len() >= FOOTER_HEADER + TRAILER
-        && u32_at(bytes, 20) == checksum(&bytes[..bytes.len() - TRAILER])
-        && trailer_offset(bytes).is_some()
+/// Whether `bytes`, a footer with its trailer, was made with `key`.
+pub(super) fn is_sound(bytes: &[u8], key: &[u8; 32]) -> bool {
+    let Some((content, sum)) = bytes.split_last_chunk::<MAC>() else { return false };
+    bytes.len() >= FOOTER_HEADER + TRAILER && *sum == mac(content, key)
 }
 
-/// Where the last footer lies, by the trailer at the end of `bytes`.
+/// Where the last footer lies, if there is one, by what may be a trailer at the end of `bytes`.
 pub(super) fn trailer_offset(bytes: &[u8]) -> Option<u64> {
     let trailer = bytes.last_chunk::<TRAILER>()?;
-    let sound = trailer[..4] == TRAILER_MAGIC && u32_at(trailer, 12) == crc32fast::hash(&trailer[..12]);
-    sound.then(|| u64_at(trailer, 4))
+    (trailer[..4] == TRAILER_MAGIC).then(|| u64_at(trailer, 4))
 }
 
 /// Bytes that hold a trailer.
@@ -102,11 +99,13 @@ pub(super) fn decode(bytes: &[u8], segment: u32) -> (Vec<Entry>, u64) {
     (entries.collect(), u64_at(bytes, 8))
 }
 
-fn checksum(footer: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(&footer[..20]);
-    sum.update(&footer[FOOTER_HEADER..]);
-    sum.finalize()
+/// The start of the keyed blake3 hash of `bytes`. The key is one for footers alone, so that the
+/// address of content that imitates a footer is not its hash.
+fn mac(bytes: &[u8], key: &[u8; 32]) -> [u8; MAC] {
+    let key = &blake3::derive_key("dormouse 2026 segment footer", key);
+    let mut mac = [0; MAC];
+    mac.copy_from_slice(&blake3::keyed_hash(key, bytes).as_bytes()[..MAC]);
+    mac
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -38,7 +38,7 @@ const MAX_SEGMENT_FILE: u64 = 2 * MAX_SEGMENT;
 const MAX_OPEN: usize = 256;
 
 /// How segments are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SegmentOptions {
     /// A segment takes no further frame beyond this length in bytes; at most [`MAX_SEGMENT`].
     pub segment_len: u64,
@@ -147,7 +147,8 @@ impl Segments {
         key: [u8; 32],
         options: SegmentOptions,
     ) -> Result<Self, SegmentError> {
-        let options = SegmentOptions { segment_len: options.segment_len.min(MAX_SEGMENT), ..options };
+        let SegmentOptions { segment_len, write_buffer, cache } = options;
+        let options = SegmentOptions { segment_len: segment_len.min(MAX_SEGMENT), write_buffer, cache };
         let state = open::open(&*device, &key, &options)?;
         Ok(Self { device, key, options, state: Mutex::new(state), flushing: Mutex::new(()) })
     }
@@ -169,7 +170,7 @@ impl Segments {
         drop(state);
         let mut footers = 0;
         for it in &full {
-            match it.file.flush().and_then(|()| it.seal()) {
+            match it.file.flush().and_then(|()| it.seal(&self.key)) {
                 Ok(bytes) => footers += bytes,
                 Err(error) => return Err(self.lock().poison(&path(it.number), &error)),
             }
@@ -304,7 +305,7 @@ impl Drop for Segments {
         }
         let writer = self.lock().writer.take();
         if let Some(writer) = writer
-            && let Err(error) = Full::new(writer).seal()
+            && let Err(error) = Full::new(writer).seal(&self.key)
         {
             tracing::warn!(%error, "the last segment was left without a footer");
         }

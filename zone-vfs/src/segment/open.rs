@@ -55,7 +55,7 @@ pub(super) fn open(
         let is_last = Some(number) == numbers.last();
         let resumes = is_last && !found.is_torn && found.len < options.segment_len;
         found.file.flush().map_err(io_error(&found.path))?;
-        let len = if resumes || found.has_footer { found.len } else { seal(&found)? };
+        let len = if resumes || found.has_footer { found.len } else { seal(&found, key)? };
         if resumes {
             state.writer = Some(Writer {
                 number: *number,
@@ -105,7 +105,7 @@ fn look_at(device: &dyn Device, number: u32, key: &[u8; 32]) -> Result<Found, Se
     {
         return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
     }
-    if let Some((entries, last_footer)) = read_footers(&*file, number, len).map_err(io_error(&path))? {
+    if let Some((entries, last_footer)) = read_footers(&*file, number, len, key).map_err(io_error(&path))? {
         return Ok(Found { path, file, len, entries, has_footer: true, last_footer, is_torn: false });
     }
     let mut bytes = vec![0; len as usize];
@@ -116,11 +116,17 @@ fn look_at(device: &dyn Device, number: u32, key: &[u8; 32]) -> Result<Found, Se
 
 /// All entries by the chain of footers that begins at the file's end; `None` where any part of
 /// it does not read.
-fn read_footers(file: &dyn DeviceFile, number: u32, len: u64) -> std::io::Result<Option<(Vec<Entry>, u64)>> {
+fn read_footers(
+    file: &dyn DeviceFile,
+    number: u32,
+    len: u64,
+    key: &[u8; 32],
+) -> std::io::Result<Option<(Vec<Entry>, u64)>> {
     let mut end = vec![0; footer::trailer_len()];
     let Some(trailer) = len.checked_sub(end.len() as u64) else { return Ok(None) };
     file.read_at(trailer, &mut end)?;
-    let Some(last) = footer::trailer_offset(&end) else { return Ok(None) };
+    // No footer lies at 0, where a segment's header is; a torn trailer may say so.
+    let Some(last) = footer::trailer_offset(&end).filter(|last| *last != 0) else { return Ok(None) };
     let (mut all, mut at, mut limit) = (Vec::new(), last, len);
     while at != 0 {
         // Each footer lies before the one that names it, so the chain ends.
@@ -135,7 +141,7 @@ fn read_footers(file: &dyn DeviceFile, number: u32, len: u64) -> std::io::Result
         }
         let mut bytes = vec![0; footer_len];
         file.read_at(at, &mut bytes)?;
-        if !footer::is_sound(&bytes) {
+        if !footer::is_sound(&bytes, key) {
             return Ok(None);
         }
         let (entries, before) = footer::decode(&bytes, number);
@@ -166,7 +172,7 @@ fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
         if let Some((entry, len)) = sound_frame(rest, segment, at, is_torn.then_some(key)) {
             entries.push(entry);
             at += len;
-        } else if let Some(len) = sound_footer(rest).filter(|_| !is_torn) {
+        } else if let Some(len) = sound_footer(rest, key).filter(|_| !is_torn) {
             at += len;
         } else {
             is_torn = true;
@@ -187,9 +193,9 @@ fn sound_frame(bytes: &[u8], segment: u32, at: usize, key: Option<&[u8; 32]>) ->
     Some(((header.hash, location), whole.len()))
 }
 
-fn sound_footer(bytes: &[u8]) -> Option<usize> {
+fn sound_footer(bytes: &[u8], key: &[u8; 32]) -> Option<usize> {
     let len = footer::peek_len(bytes)?;
-    footer::is_sound(bytes.get(..len)?).then_some(len)
+    footer::is_sound(bytes.get(..len)?, key).then_some(len)
 }
 
 /// How many bytes come before the next place where a frame could begin.
@@ -199,8 +205,8 @@ fn next_magic(bytes: &[u8]) -> usize {
 
 /// Ends a torn segment, flushed, with a footer that lists what reads, and gives its length. A full disk is
 /// no reason not to open: the segment is then read whole the next time too.
-fn seal(found: &Found) -> Result<u64, SegmentError> {
-    let footer = footer::encode(&found.entries, 0, found.len);
+fn seal(found: &Found, key: &[u8; 32]) -> Result<u64, SegmentError> {
+    let footer = footer::encode(&found.entries, 0, found.len, key);
     match found.file.write_at(found.len, &footer) {
         Ok(()) => Ok(found.len + footer.len() as u64),
         Err(error) if is_no_space(&error) => {

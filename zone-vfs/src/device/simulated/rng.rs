@@ -1,6 +1,6 @@
 //! A small deterministic generator.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers for the same seed, everywhere.
+/// `SplitMix64` (Steele, Lea and Flood, 2014): the same numbers for the same seed, everywhere.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

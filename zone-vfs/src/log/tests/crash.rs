@@ -47,6 +47,9 @@ impl Round {
             if life > 0 || self.rng.one_in(2) {
                 device.inject(Fault::Stop(1 + self.rng.below(40)));
             }
+            if self.rng.one_in(4) {
+                device.inject(Fault::Capacity(8192 + self.rng.below(200 << 10)));
+            }
             match open(Arc::new(device.clone()), self.options.clone(), self.from) {
                 Ok((log, records)) => {
                     self.check(&records).map_err(|what| format!("life {life}: {what}"))?;
@@ -86,6 +89,12 @@ impl Round {
             for (of, result) in receive {
                 match result {
                     Ok(_) => self.streams.get_mut(&of).unwrap().acknowledged += 1,
+                    // A refused record is not in the log, and its number is free again: were it
+                    // to turn up later, it would not be what was submitted under that number.
+                    Err(CommitError::NoSpace) => {
+                        let stream = self.streams.get_mut(&of).unwrap();
+                        stream.submitted.truncate(stream.acknowledged);
+                    }
                     Err(_) => went_on = false,
                 }
             }

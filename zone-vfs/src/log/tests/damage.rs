@@ -135,6 +135,38 @@ fn an_error_of_the_receiver_stops_the_recovery() {
     assert_eq!(seen, 3);
 }
 
+proptest::proptest! {
+    /// Lengths and counts that do not add up are errors, whatever the checksum says.
+    #[test]
+    fn no_bytes_make_the_reader_of_records_panic(
+        needs in 0..4usize,
+        body in proptest::collection::vec(0u8.., 0..100),
+        at in 0..200usize,
+        byte in 0u8..,
+        cut in 0..300usize,
+    ) {
+        let sound = Record { needs: vec![Hash([9; 32]); needs], ..record(1, 1, &body) };
+        let mut buf = crate::device::AlignedBuf::new();
+        format::put_record(&mut buf, &sound);
+        proptest::prop_assert_eq!(format::take_record(&mut &buf[..]).unwrap(), sound.clone());
+        let mut bytes = buf[..buf.len().min(cut)].to_vec();
+        if let Some(changed) = bytes.get_mut(at) {
+            *changed = byte;
+        }
+        // Also with a checksum that fits.
+        for fits in [false, true] {
+            if fits && bytes.len() >= 8 {
+                let sum = crc32fast::hash(&bytes[8..]);
+                bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+            }
+            let mut rest = &bytes[..];
+            if let Ok(found) = format::take_record(&mut rest) {
+                proptest::prop_assert!(format::record_len(&found).unwrap() + rest.len() == bytes.len());
+            }
+        }
+    }
+}
+
 /// A body that holds, at a block boundary of the log, what would be the next group.
 fn hostile_body(salt: [u8; 16]) -> Vec<u8> {
     let mut group = crate::device::AlignedBuf::new();

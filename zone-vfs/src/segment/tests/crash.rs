@@ -112,6 +112,46 @@ fn no_record_survives_without_its_chunks() {
     assert!(caught > 10, "a log without the barrier was caught {caught} times in 200");
 }
 
+/// A crash cuts the file off in the middle of a guest's content, where a footer seems to end.
+#[test]
+fn content_that_looks_like_a_footer_does_not_pass_for_one() {
+    for key in [[0; 32], KEY] {
+        let device = Simulated::new(1);
+        let segments = start(&device);
+        let first = segments.put(FrameKind::Chunk, b"first").unwrap();
+        segments.flush().unwrap();
+        let at = segments.stats().bytes + FRAME_HEADER as u64;
+        let mut hostile = footer::encode(&[], 0, at, &key);
+        let cut = at as usize + hostile.len();
+        hostile.extend(content(1, 100));
+        segments.put(FrameKind::Chunk, &hostile).unwrap();
+        segments.flush().unwrap();
+        let crashed = device.crash(1);
+        crashed.tamper(&path(1), |bytes| bytes.truncate(cut)).unwrap();
+        // With the store's own key it would pass: this is what the key is for.
+        assert_eq!(start(&crashed).contains(&first), key != KEY);
+    }
+}
+
+/// The sector with the start of a footer's trailer reached the disk, the one with the rest did not.
+#[test]
+fn a_torn_trailer_hides_nothing() {
+    for zeros in 1..=footer::trailer_len() {
+        let device = Simulated::new(1);
+        let hash = start(&device).put(FrameKind::Chunk, b"durable").unwrap();
+        device
+            .tamper(&path(1), |bytes| {
+                let start = bytes.len() - zeros;
+                bytes[start..].fill(0);
+            })
+            .unwrap();
+        let segments = start(&device);
+        assert_eq!(segments.get(&hash).unwrap()[..], b"durable"[..], "{zeros} bytes lost");
+        drop(segments);
+        assert!(start(&device).contains(&hash));
+    }
+}
+
 /// A guest stores content that holds a whole frame, under an address whose content it is not.
 #[test]
 fn content_that_looks_like_a_frame_does_not_pass_for_one() {
