@@ -213,17 +213,20 @@ fn check_regular(file: &OpenFile) -> Result<()> {
     }
 }
 
-/// Reads what writing `offset..end` needs, so that it cannot fail half-way.
-fn prepare_chunks(state: &State, inode: Inode, offset: u64, end: u64) -> Result<()> {
+/// Reads what writing `offset..end` needs into memory, so that it cannot fail half-way.
+fn prepare_chunks(state: &mut State, inode: Inode, offset: u64, end: u64) -> Result<()> {
     let chunk = CHUNK as u64;
     state.prepare(&[&Key::extent(inode, 0)])?;
     for index in offset / chunk..=(end - 1) / chunk {
-        let found = state.get(&Key::extent(inode, index))?;
+        let key = Key::extent(inode, index);
         let whole = offset <= index * chunk && (index + 1) * chunk <= end;
-        if let Some(Value::Extent(value @ ExtentValue::Stored { .. })) = found
-            && !whole
-        {
-            state.load_extent(value)?;
+        match state.get(&key)? {
+            Some(Value::Extent(value @ ExtentValue::Stored { .. })) if !whole => {
+                let extent = state.load_extent(value)?;
+                state.resident_bytes += extent.bytes().len();
+                state.set(key, Some(Value::Extent(ExtentValue::Memory(extent))))?;
+            }
+            _ => {}
         }
     }
     Ok(())
