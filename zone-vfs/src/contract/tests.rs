@@ -83,10 +83,8 @@ fn the_contracts_table_holds_cell_by_cell() {
         for (principal, has_access) in WHO {
             for (column, kind) in KINDS.into_iter().enumerate() {
                 let found = rule(kind, Mount::writable(principal), operation);
-                let wanted = match has_access[column] {
-                    true => expected(row[column]),
-                    false => Err(Rule::NoAccess(principal)),
-                };
+                let wanted =
+                    if has_access[column] { expected(row[column]) } else { Err(Rule::NoAccess(principal)) };
                 assert_eq!(found, wanted, "{principal:?}: {operation:?} in {kind}");
                 cells += 1;
             }

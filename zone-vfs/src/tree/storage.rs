@@ -33,7 +33,7 @@ impl Tree {
     pub fn digest(&self, store: &dyn ChunkStore) -> Result<Hash, TreeError> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = Vec::new();
-        for entry in self.iter(store)? {
+        for entry in self.entries(store)? {
             let (key, value) = entry?;
             buffer.clear();
             buffer = postcard::to_extend(&(key, value.to_stored(store)?), buffer)?;

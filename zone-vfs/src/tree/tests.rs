@@ -28,7 +28,7 @@ fn inode_key(number: u64) -> Key {
 
 fn check_same(tree: &Tree, model: &Model, store: &dyn ChunkStore) {
     let walked: Vec<_> = tree
-        .iter(store)
+        .entries(store)
         .unwrap()
         .map(|entry| entry.map(|(key, value)| (key.clone(), value.to_stored(store).unwrap())).unwrap())
         .collect();
@@ -186,7 +186,7 @@ fn grows_deep_and_shrinks_to_nothing() {
         tree.insert(&store, inode_key(number), value_for(&inode_key(number), 0)).unwrap();
     }
     let empty = Tree::default().digest(&store).unwrap();
-    assert_eq!(tree.iter(&store).unwrap().count() as u64, COUNT);
+    assert_eq!(tree.entries(&store).unwrap().count() as u64, COUNT);
     assert!(tree.root.root(&store).unwrap().level >= 2);
     let mut tree = Tree::load(tree.store(&store).unwrap());
     for number in scattered(COUNT) {
@@ -243,7 +243,7 @@ fn heavy_entries_stay_within_the_limit() {
     }
     let store = Limited(store);
     let again = Tree::load(tree.store(&store).unwrap());
-    assert_eq!(again.iter(&store).unwrap().count(), 500);
+    assert_eq!(again.entries(&store).unwrap().count(), 500);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_missing_node_is_an_error_and_changes_nothing() {
     assert!(matches!(tree.get(&broken, &inode_key(5)), Err(TreeError::Chunk(ChunkError::Missing(_)))));
     assert!(tree.insert(&broken, inode_key(5), Value::Orphan).is_err());
     assert!(tree.remove(&broken, &inode_key(5)).is_err());
-    assert!(tree.iter(&broken).is_err());
+    assert!(tree.entries(&broken).is_err());
     assert_eq!(tree.store(&broken).unwrap(), root);
 }
 

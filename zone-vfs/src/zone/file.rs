@@ -27,13 +27,12 @@ impl Zone {
         let mut done = 0;
         while done < count {
             let at = offset + done as u64;
-            let (bytes, from, end) = match &file.record.body {
-                Body::Inline(data) => (data.as_slice(), at as usize, count),
-                _ => {
-                    let chunk = file.chunk(&mut self.state, inode, at / CHUNK as u64)?;
-                    let from = at as usize % CHUNK;
-                    (chunk.data.bytes(), from, count.min(done + CHUNK - from))
-                }
+            let (bytes, from, end) = if let Body::Inline(data) = &file.record.body {
+                (data.as_slice(), at as usize, count)
+            } else {
+                let chunk = file.chunk(&mut self.state, inode, at / CHUNK as u64)?;
+                let from = at as usize % CHUNK;
+                (chunk.data.bytes(), from, count.min(done + CHUNK - from))
             };
             let into = &mut into[done..end];
             let there = bytes.get(from..).unwrap_or_default();

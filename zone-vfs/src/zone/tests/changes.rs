@@ -57,8 +57,8 @@ const STEPS: &[(&str, Step)] = &[
     ("rename over open", |zone, _| zone.rename(agent(5), (ROOT, b"d/f7"), (ROOT, b"big"))),
     ("rename directory", |zone, _| zone.rename(agent(5), (ROOT, b"d"), (ROOT, b"e/empty"))),
     ("write", |zone, big| zone.write(agent(5), big, 10, b"x").map(drop)),
-    ("write across", |zone, big| zone.write(agent(5), big, 10, &[1; 3 * CHUNK]).map(drop)),
-    ("append", |zone, big| zone.append(agent(5), big, &[1; 2 * CHUNK]).map(drop)),
+    ("write across", |zone, big| zone.write(agent(5), big, 10, &vec![1; 3 * CHUNK]).map(drop)),
+    ("append", |zone, big| zone.append(agent(5), big, &vec![1; 2 * CHUNK]).map(drop)),
     ("cut", |zone, big| zone.set_size(agent(5), big, CHUNK as u64 + 5)),
     ("cut to inline", |zone, big| zone.set_size(agent(5), big, 5)),
     ("truncate on opening", |zone, _| {
@@ -135,7 +135,7 @@ fn a_drain_that_fails_loses_nothing() {
 #[test]
 fn small_writes_travel_as_patches_and_large_ones_by_address() {
     let mut zone = zone(ZoneKind::Workspace);
-    let file = make(&mut zone, "f", &[1; 3 * CHUNK]);
+    let file = make(&mut zone, "f", &vec![1; 3 * CHUNK]);
     let limits = DrainLimits::default();
     let first = zone.drain_changes(&limits).unwrap();
     assert_eq!(first.needs.len(), 3);
@@ -157,7 +157,7 @@ fn small_writes_travel_as_patches_and_large_ones_by_address() {
 
     zone.write(agent(3), file, 0, &[3; 16 << 10]).unwrap();
     assert!(zone.drain_changes(&limits).unwrap().needs.is_empty());
-    zone.write(agent(3), file, 0, &[4; (16 << 10) + 1]).unwrap();
+    zone.write(agent(3), file, 0, &vec![4; (16 << 10) + 1]).unwrap();
     let drained = zone.drain_changes(&limits).unwrap();
     assert_eq!(drained.needs.len(), 1);
     let sent: usize = drained.changes.iter().map(|change| postcard::to_stdvec(change).unwrap().len()).sum();
@@ -167,7 +167,7 @@ fn small_writes_travel_as_patches_and_large_ones_by_address() {
 #[test]
 fn the_total_of_what_travels_inline_is_limited() {
     let mut zone = zone(ZoneKind::Workspace);
-    let file = make(&mut zone, "f", &[1; 8 * CHUNK]);
+    let file = make(&mut zone, "f", &vec![1; 8 * CHUNK]);
     zone.drain_changes(&DrainLimits::default()).unwrap();
     for chunk in 0..8 {
         zone.write(agent(3), file, chunk * CHUNK as u64, &[9; 100]).unwrap();
@@ -181,7 +181,7 @@ fn the_total_of_what_travels_inline_is_limited() {
 fn what_came_and_went_between_drains_leaves_little() {
     let mut zone = zone(ZoneKind::Workspace);
     zone.drain_changes(&DrainLimits::default()).unwrap();
-    let file = make(&mut zone, "f", &[1; 3 * CHUNK]);
+    let file = make(&mut zone, "f", &vec![1; 3 * CHUNK]);
     zone.unlink(agent(3), ROOT, b"f").unwrap();
     zone.close(file).unwrap();
     let drained = zone.drain_changes(&DrainLimits::default()).unwrap();
@@ -227,7 +227,7 @@ fn spilling_bounds_memory() {
     zone.spill().unwrap();
     assert_eq!(zone.resident_bytes(), 0);
     let in_memory = |root: &ZoneRoot| {
-        let values = root.tree().iter(&*store).unwrap().map(|entry| entry.unwrap().1);
+        let values = root.tree().entries(&*store).unwrap().map(|entry| entry.unwrap().1);
         values.filter(|value| matches!(value, Value::Extent(ExtentValue::Memory(_)))).count()
     };
     assert_eq!(in_memory(&zone.snapshot().unwrap()), 0);

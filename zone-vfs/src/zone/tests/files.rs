@@ -26,7 +26,7 @@ fn files_cross_from_inline_to_chunks_and_back() {
 #[test]
 fn what_was_cut_off_does_not_come_back() {
     let mut zone = zone(ZoneKind::Workspace);
-    let file = make(&mut zone, "f", &[7; 3 * CHUNK]);
+    let file = make(&mut zone, "f", &vec![7; 3 * CHUNK]);
     for size in [2 * CHUNK + 10, CHUNK + 10, CHUNK, 3000, 100] {
         zone.set_size(agent(3), file, size as u64).unwrap();
         zone.set_size(agent(3), file, 3 * CHUNK as u64).unwrap();
