@@ -320,6 +320,46 @@ fn a_newer_format_is_refused_by_number() {
     assert!(matches!(tree.get(&store, &inode_key(1)), Err(TreeError::UnknownFormat(200))));
 }
 
+#[test]
+fn the_addresses_are_all_that_a_tree_needs() {
+    let store = MemoryChunks::default();
+    let mut tree = Tree::default();
+    for number in 0..1_000 {
+        let key = Key::extent(Inode(number / 10), number);
+        tree.insert(&store, key.clone(), value_for(&key, number as usize % 300)).unwrap();
+    }
+    let mut all = Vec::new();
+    tree.addresses(&store, &mut |_, hash| {
+        all.push(hash);
+        true
+    })
+    .unwrap();
+    assert!(all.is_empty(), "nothing is stored yet");
+    let root = tree.store(&store).unwrap();
+    let other = MemoryChunks::default();
+    tree.addresses(&store, &mut |kind, hash| {
+        all.push(hash);
+        other.put(kind, &store.get(&hash).unwrap()).unwrap();
+        true
+    })
+    .unwrap();
+    assert_eq!(all[0], root);
+    assert_eq!(Tree::load(root).digest(&other).unwrap(), tree.digest(&store).unwrap());
+
+    let known: std::collections::HashSet<_> = all.into_iter().collect();
+    let key = Key::extent(Inode(50), 500);
+    tree.insert(&store, key.clone(), value_for(&key, 999)).unwrap();
+    tree.store(&store).unwrap();
+    let mut fresh = 0;
+    tree.addresses(&store, &mut |_, hash| {
+        let is_new = !known.contains(&hash);
+        fresh += usize::from(is_new);
+        is_new
+    })
+    .unwrap();
+    assert_eq!(fresh, 3, "the chunk, its leaf and the root");
+}
+
 /// The stored form may only change together with the format byte.
 #[test]
 fn the_stored_form_is_what_it_was() {

@@ -89,7 +89,9 @@ impl OpenFile {
     fn load_chunk(&mut self, state: &mut State, inode: Inode, index: u64) -> Result<()> {
         let data = match state.get(&Key::extent(inode, index))? {
             Some(Value::Extent(ExtentValue::Memory(extent))) => ChunkData::Memory(extent.clone()),
-            Some(Value::Extent(ExtentValue::Stored { hash, .. })) => ChunkData::Frame(state.store.get(hash)?),
+            Some(Value::Extent(ExtentValue::Stored { hash, len })) => {
+                ChunkData::Frame(state.read_chunk(hash, *len)?)
+            }
             _ => ChunkData::Hole,
         };
         self.write_back(state, inode)?;

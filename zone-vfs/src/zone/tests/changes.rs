@@ -133,6 +133,47 @@ fn a_drain_that_fails_loses_nothing() {
 }
 
 #[test]
+fn a_zone_can_be_made_from_its_changes_alone() {
+    let store = store();
+    let mut zone = Zone::new(ZoneKind::Logs, Quota::default(), Timestamp(1), store.clone());
+    let mut twin = Zone::from_root(ZoneRoot::empty(ZoneKind::Logs, Quota::default()), store.clone());
+    for number in 0..3 {
+        make(&mut zone, &format!("f{number}"), &pattern(5000, number));
+        twin.apply(&zone.drain_changes(&DrainLimits::default()).unwrap().changes).unwrap();
+    }
+    let digests = [&mut zone, &mut twin].map(|zone| zone.snapshot().unwrap().digest(&*store).unwrap());
+    assert_eq!(digests[0], digests[1]);
+    assert_eq!(names(&twin, ROOT), ["f0", "f1", "f2"]);
+}
+
+/// The encoding may only change together with the version of the records that hold it.
+#[test]
+fn changes_are_written_as_they_were() {
+    let encode = |change: Change| postcard::to_stdvec(&change).unwrap();
+    let inode = Inode(300);
+    assert_eq!(encode(Change::Put(Key::orphan(inode), StoredValue::Orphan)), [0, 0, 3, 0xac, 2, 3]);
+    assert_eq!(encode(Change::Remove(Key::extent(inode, 5))), [1, 0xac, 2, 2, 5]);
+    assert_eq!(encode(Change::Cut { inode, chunk: 5, len: 7 }), [2, 0xac, 2, 5, 7]);
+    let patch = Change::Patch { inode, offset: 129, bytes: b"abc".to_vec() };
+    assert_eq!(encode(patch), [3, 0xac, 2, 0x81, 1, 3, b'a', b'b', b'c']);
+    let usage = Usage { bytes: 1, inodes: 2 };
+    assert_eq!(encode(Change::Counters { next_inode: inode, usage }), [4, 0xac, 2, 1, 2]);
+}
+
+#[test]
+fn a_chunk_of_the_wrong_length_is_damage() {
+    let store = store();
+    let mut zone = Zone::new(ZoneKind::Workspace, Quota::default(), Timestamp(1), store.clone());
+    let file = make(&mut zone, "f", &pattern(5000, 1));
+    zone.drain_changes(&DrainLimits::default()).unwrap();
+    let hash = store.put(FrameKind::Chunk, b"short").unwrap();
+    zone.apply(&[Change::Put(Key::extent(file, 0), StoredValue::Extent { hash, len: 5000 })]).unwrap();
+    assert_eq!(code(zone.read(agent(3), file, 0, &mut [0; 10])), ErrorCode::Io);
+    assert_eq!(code(zone.write(agent(3), file, 0, b"x")), ErrorCode::Io);
+    assert_eq!(code(zone.set_size(agent(3), file, 4000)), ErrorCode::Io);
+}
+
+#[test]
 fn small_writes_travel_as_patches_and_large_ones_by_address() {
     let mut zone = zone(ZoneKind::Workspace);
     let file = make(&mut zone, "f", &vec![1; 3 * CHUNK]);
