@@ -119,6 +119,30 @@ fn a_read_only_mount_takes_all_writing_away() {
 }
 
 #[test]
+fn what_is_reserved_is_written_by_the_host_alone() {
+    for kind in KINDS {
+        assert_eq!(reserved_name(kind).is_some(), kind == Logs);
+    }
+    for operation in Operation::ALL {
+        for principal in Principal::ALL {
+            let mount = Mount::writable(principal);
+            let wanted = match (principal, operation) {
+                (
+                    Principal::Agent,
+                    Operation::Create
+                    | Operation::CreateDirectory
+                    | Operation::OpenForWriting
+                    | Operation::Append,
+                ) => Err(Rule::Reserved),
+                _ => rule(Logs, mount, operation),
+            };
+            let found = check_reserved(Logs, mount, operation).map_err(|refusal| refusal.rule);
+            assert_eq!(found, wanted, "{principal:?}: {operation:?}");
+        }
+    }
+}
+
+#[test]
 fn a_refusal_names_its_rule() {
     let say = |kind, mount, operation| check(kind, mount, operation).unwrap_err().to_string();
     assert_eq!(

@@ -79,7 +79,7 @@ impl Zone {
     pub fn write(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<usize> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let at_end = offset == file.record.size;
-        self.check(access, if at_end { Operation::Append } else { Operation::Overwrite })?;
+        self.check_file(access, file, if at_end { Operation::Append } else { Operation::Overwrite })?;
         self.write_checked(access.now, inode, offset, data)?;
         Ok(data.len())
     }
@@ -88,7 +88,7 @@ impl Zone {
     pub fn append(&mut self, access: Access, inode: Inode, data: &[u8]) -> Result<u64> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let end = file.record.size;
-        self.check(access, Operation::Append)?;
+        self.check_file(access, file, Operation::Append)?;
         self.write_checked(access.now, inode, end, data)?;
         Ok(end)
     }

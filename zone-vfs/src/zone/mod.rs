@@ -38,8 +38,9 @@ pub use types::{
     MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat, Usage,
 };
 
+use path::Place;
 use state::State;
-use table::OpenTable;
+use table::{OpenFile, OpenTable};
 
 type Result<T, E = ZoneError> = std::result::Result<T, E>;
 
@@ -169,6 +170,23 @@ impl Zone {
     #[inline]
     pub fn check(&self, access: Access, operation: Operation) -> Result<Effect> {
         Ok(contract::check(self.kind, access.mount, operation)?)
+    }
+
+    /// Asks the contract about what is or will be at `place`.
+    fn check_place(&self, access: Access, place: &Place, operation: Operation) -> Result<Effect> {
+        if self.is_reserved(place)? {
+            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+        }
+        self.check(access, operation)
+    }
+
+    /// Asks the contract about writing to an open file.
+    #[inline]
+    fn check_file(&self, access: Access, file: &OpenFile, operation: Operation) -> Result<Effect> {
+        if file.reserved {
+            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+        }
+        self.check(access, operation)
     }
 
     /// The record of an inode, as it is now.

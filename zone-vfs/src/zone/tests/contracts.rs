@@ -106,6 +106,55 @@ fn tools_see_the_workspace_and_nothing_else() {
 }
 
 #[test]
+fn the_audit_trail_is_written_by_the_host_alone() {
+    let host = as_principal(Principal::Host);
+    for name in ["audit", "audit/", "./audit", "d/../audit"] {
+        let (mut zone, _) = written(ZoneKind::Logs);
+        let made =
+            [zone.mkdir(agent(3), ROOT, name.as_bytes()), zone.open(agent(3), ROOT, name.as_bytes(), CREATE)];
+        assert!(made.into_iter().all(|made| code(made) == ErrorCode::NotPermitted), "{name}");
+    }
+    let refused = |error: ZoneError| {
+        assert_eq!(error.refusal().map(|refusal| refusal.rule), Some(Rule::Reserved), "{error}");
+    };
+    let (mut zone, file) = written(ZoneKind::Logs);
+    let audit = zone.open(host, ROOT, b"audit", CREATE).unwrap();
+    zone.append(host, audit, b"record").unwrap();
+    zone.open(agent(3), ROOT, b"audit", READ).unwrap();
+    assert_eq!(content(&mut zone, audit), b"record");
+    refused(zone.open(agent(3), ROOT, b"audit", READ_WRITE).unwrap_err());
+    refused(zone.append(agent(3), audit, b"x").unwrap_err());
+    refused(zone.write(agent(3), audit, 6, b"x").unwrap_err());
+    zone.append(agent(3), file, b"x").unwrap();
+    zone.open(agent(3), ROOT, b"d/audit", CREATE).unwrap();
+    let mut resumed = Zone::from_root(zone.snapshot().unwrap(), zone.state.store.clone());
+    resumed.open_inode(audit).unwrap();
+    refused(resumed.append(agent(3), audit, b"x").unwrap_err());
+
+    let (mut zone, _) = written(ZoneKind::Logs);
+    let audit = zone.mkdir(host, ROOT, b"audit").unwrap();
+    let below = zone.mkdir(host, audit, b"below").unwrap();
+    zone.open(host, below, b"trail", CREATE).unwrap();
+    refused(zone.open(agent(3), below, b"trail", READ_WRITE).unwrap_err());
+    refused(zone.open(agent(3), below, b"new", CREATE).unwrap_err());
+    refused(zone.mkdir(agent(3), audit, b"new").unwrap_err());
+    zone.open(agent(3), below, b"trail", READ).unwrap();
+    // Elsewhere, the name is one like any other.
+    let (mut zone, _) = written(ZoneKind::Workspace);
+    zone.mkdir(agent(3), ROOT, b"audit").unwrap();
+}
+
+/// Zones and roots go from thread to thread.
+#[test]
+fn zones_can_be_sent_and_roots_shared() {
+    fn sent<T: Send>(_: &T) {}
+    fn shared<T: Send + Sync>(_: &T) {}
+    let (mut zone, _) = written(ZoneKind::Shared);
+    sent(&zone);
+    shared(&zone.snapshot().unwrap());
+}
+
+#[test]
 fn a_read_only_mount_reads() {
     let (mut zone, file) = written(ZoneKind::Shared);
     let access = Access { mount: Mount::read_only(Principal::Agent), now: Timestamp(3) };

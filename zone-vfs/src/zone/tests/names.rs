@@ -49,6 +49,23 @@ fn a_moved_directory_cannot_move_into_what_it_now_contains() {
 }
 
 #[test]
+fn directories_move_only_so_deep() {
+    let mut zone = zone(ZoneKind::Workspace);
+    mkdir(&mut zone, "moved");
+    let mut at = ROOT;
+    for depth in 1..=MAX_DIRECTORY_DEPTH {
+        at = zone.mkdir(agent(2), at, b"d").unwrap();
+        if depth == MAX_DIRECTORY_DEPTH - 1 {
+            zone.rename(agent(3), (ROOT, b"moved"), (at, b"moved")).unwrap();
+            zone.rename(agent(3), (at, b"moved"), (ROOT, b"moved")).unwrap();
+        }
+    }
+    assert_eq!(code(zone.rename(agent(3), (ROOT, b"moved"), (at, b"moved"))), ErrorCode::Invalid);
+    make(&mut zone, "f", b"");
+    zone.rename(agent(3), (ROOT, b"f"), (at, b"f")).unwrap();
+}
+
+#[test]
 fn removing_follows_posix() {
     let mut zone = zone(ZoneKind::Workspace);
     mkdir(&mut zone, "d");
