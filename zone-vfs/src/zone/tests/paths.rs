@@ -1,3 +1,8 @@
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 
 fn link_to(zone: &mut Zone, path: &str, target: &str) -> Inode {
@@ -145,4 +150,107 @@ fn opening_follows_posix() {
     // A link to nothing is a name for a file that can be made.
     let made = open("a/dangling", CREATE).unwrap();
     assert_eq!(zone.resolve(agent(3), Inode::ROOT, b"a/nothing", false).unwrap(), made);
+}
+
+/// A plain resolver to compare with: `place` holds the names from the base to where the path has led.
+fn walk(
+    entries: &BTreeMap<Vec<&'static str>, Entry>,
+    place: &mut Vec<&'static str>,
+    path: &[&'static str],
+    follow: bool,
+    links: &mut usize,
+) -> Result<(), ErrorCode> {
+    let is_name = |token: &&str| !token.is_empty();
+    let slash = path.last() == Some(&"") && path.iter().any(is_name);
+    let names: Vec<&'static str> = path.iter().copied().filter(|token| is_name(token)).collect();
+    for (index, name) in names.iter().enumerate() {
+        let goes_on = index + 1 < names.len() || slash;
+        match *name {
+            "." => {}
+            ".." => drop(place.pop().ok_or(ErrorCode::NotPermitted)?),
+            _ => {
+                place.push(name);
+                match entries.get(place) {
+                    None => return Err(ErrorCode::NoEntry),
+                    Some(Entry::Directory) => {}
+                    Some(Entry::Link(target)) if goes_on || follow => {
+                        *links += 1;
+                        if *links > MAX_LINKS_FOLLOWED {
+                            return Err(ErrorCode::Loop);
+                        }
+                        place.pop();
+                        walk(entries, place, target, true, links)?;
+                    }
+                    Some(_) if goes_on => return Err(ErrorCode::NotDirectory),
+                    Some(_) => {}
+                }
+                let is_directory = place.is_empty() || entries.get(place) == Some(&Entry::Directory);
+                if goes_on && !is_directory {
+                    return Err(ErrorCode::NotDirectory);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Entry {
+    Directory,
+    File,
+    Link(Vec<&'static str>),
+}
+
+fn tokens() -> impl Strategy<Value = Vec<&'static str>> {
+    let token = prop_oneof![Just("a"), Just("b"), Just("c"), Just("."), Just(".."), Just("")];
+    // A path that begins with a slash is another matter.
+    vec(token, 1..8).prop_map(|mut path| {
+        while path.first() == Some(&"") {
+            path.remove(0);
+        }
+        if path.is_empty() { vec!["a"] } else { path }
+    })
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    prop_oneof![3 => Just(Entry::Directory), 1 => Just(Entry::File), 3 => tokens().prop_map(Entry::Link)]
+}
+
+proptest! {
+    #[test]
+    fn paths_resolve_as_a_plain_resolver_does(
+        made in vec((vec(prop_oneof![Just("a"), Just("b"), Just("c")], 1..4), entry()), 1..25),
+        paths in vec((tokens(), any::<bool>()), 1..40),
+    ) {
+        let mut zone = zone(ZoneKind::Workspace);
+        let mut entries = BTreeMap::new();
+        for (place, entry) in made {
+            let lies_in_directory = place.len() == 1
+                || entries.get(&place[..place.len() - 1]) == Some(&Entry::Directory);
+            if !lies_in_directory || entries.contains_key(&place) {
+                continue;
+            }
+            let path = place.join("/");
+            match &entry {
+                Entry::Directory => drop(mkdir(&mut zone, &path)),
+                Entry::File => drop(make(&mut zone, &path, b"")),
+                Entry::Link(target) => drop(link_to(&mut zone, &path, &target.join("/"))),
+            }
+            entries.insert(place, entry);
+        }
+        for (path, follow) in paths {
+            let text = path.join("/");
+            let mut place = Vec::new();
+            let wanted = walk(&entries, &mut place, &path, follow, &mut 0);
+            let found = zone.resolve(agent(3), Inode::ROOT, text.as_bytes(), follow);
+            match wanted {
+                Err(wanted) => prop_assert_eq!(code(found), wanted, "{}", text),
+                Ok(()) => {
+                    let direct = if place.is_empty() { ".".to_owned() } else { place.join("/") };
+                    let direct = zone.resolve(agent(3), Inode::ROOT, direct.as_bytes(), false).unwrap();
+                    prop_assert_eq!(found.unwrap(), direct, "{}", text);
+                }
+            }
+        }
+    }
 }
