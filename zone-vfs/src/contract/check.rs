@@ -28,6 +28,8 @@ pub enum Rule {
     Versioned,
     /// Names and links stay in their zone.
     OneZone,
+    /// What lies under a reserved name is written by the host alone.
+    Reserved,
 }
 
 /// An operation that the zone's contract does not permit. Displays the rule.
@@ -51,6 +53,7 @@ impl fmt::Display for Refusal {
             Rule::ReadOnlyMount => write!(f, "{zone} is mounted read-only: {operation} is not permitted"),
             Rule::AppendOnly => write!(f, "{zone} is append-only: {operation} is not permitted"),
             Rule::Versioned => write!(f, "{zone} keeps versions: {operation} is not permitted"),
+            Rule::Reserved => write!(f, "a reserved name is the host's: {operation} is not permitted"),
             Rule::OneZone => write!(f, "files stay in their zone: {operation} is not permitted"),
         }
     }
@@ -91,6 +94,20 @@ pub fn check(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effec
             _ => Ok(Effect::Plain),
         },
     }
+}
+
+/// The name at the top of a zone of `kind` that is reserved for the host, which is the audit trail's.
+pub fn reserved_name(kind: ZoneKind) -> Option<&'static [u8]> {
+    (kind == ZoneKind::Logs).then_some(b"audit")
+}
+
+/// [`check`] for what lies under a name that [is reserved](reserved_name).
+pub fn check_reserved(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effect, Refusal> {
+    let effect = check(kind, mount, operation)?;
+    if mount.principal == Principal::Host || operation.only_looks() {
+        return Ok(effect);
+    }
+    Err(Refusal { rule: Rule::Reserved, kind, operation })
 }
 
 /// Agent and host see every zone, a tool only what is worked on together, the manager none.

@@ -13,7 +13,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{Effect, Refusal, Rule, check};
+pub use check::{Effect, Refusal, Rule, check, check_reserved, reserved_name};
 
 /// What a zone is for, and thereby what its contract is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

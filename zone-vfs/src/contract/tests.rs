@@ -83,10 +83,8 @@ fn the_contracts_table_holds_cell_by_cell() {
         for (principal, has_access) in WHO {
             for (column, kind) in KINDS.into_iter().enumerate() {
                 let found = rule(kind, Mount::writable(principal), operation);
-                let wanted = match has_access[column] {
-                    true => expected(row[column]),
-                    false => Err(Rule::NoAccess(principal)),
-                };
+                let wanted =
+                    if has_access[column] { expected(row[column]) } else { Err(Rule::NoAccess(principal)) };
                 assert_eq!(found, wanted, "{principal:?}: {operation:?} in {kind}");
                 cells += 1;
             }
@@ -116,6 +114,30 @@ fn a_read_only_mount_takes_all_writing_away() {
                 _ => Err(Rule::ReadOnlyMount),
             };
             assert_eq!(rule(kind, Mount::read_only(Principal::Agent), operation), wanted);
+        }
+    }
+}
+
+#[test]
+fn what_is_reserved_is_written_by_the_host_alone() {
+    for kind in KINDS {
+        assert_eq!(reserved_name(kind).is_some(), kind == Logs);
+    }
+    for operation in Operation::ALL {
+        for principal in Principal::ALL {
+            let mount = Mount::writable(principal);
+            let wanted = match (principal, operation) {
+                (
+                    Principal::Agent,
+                    Operation::Create
+                    | Operation::CreateDirectory
+                    | Operation::OpenForWriting
+                    | Operation::Append,
+                ) => Err(Rule::Reserved),
+                _ => rule(Logs, mount, operation),
+            };
+            let found = check_reserved(Logs, mount, operation).map_err(|refusal| refusal.rule);
+            assert_eq!(found, wanted, "{principal:?}: {operation:?}");
         }
     }
 }

@@ -153,23 +153,20 @@ impl Node {
         else {
             return;
         };
-        children_merge(lower, &keys[left], &upper);
+        join(lower, &keys[left], &upper);
         let split = lower.is_overfull().then(|| lower.split(lower.middle()));
-        match split {
-            Some(split) => {
-                keys[left] = split.key;
-                children[left + 1] = Child::from(split.upper);
-            }
-            None => {
-                keys.remove(left);
-                children.remove(left + 1);
-            }
+        if let Some(split) = split {
+            keys[left] = split.key;
+            children[left + 1] = Child::from(split.upper);
+        } else {
+            keys.remove(left);
+            children.remove(left + 1);
         }
         self.weight = self.weigh();
     }
 }
 
-fn children_merge(lower: &mut Node, between: &Key, upper: &Node) {
+fn join(lower: &mut Node, between: &Key, upper: &Node) {
     match (&mut lower.entries, &upper.entries) {
         (Entries::Leaf(entries), Entries::Leaf(more)) => entries.extend(more.iter().cloned()),
         (Entries::Branch { keys, children }, Entries::Branch { keys: more_keys, children: more }) => {

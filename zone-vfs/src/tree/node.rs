@@ -258,6 +258,14 @@ impl Child {
         Ok(node)
     }
 
+    /// The address of the node, if it is stored as it is.
+    pub(super) fn address(&self) -> Option<Hash> {
+        match self {
+            Child::Memory(node) => node.address.get().copied(),
+            Child::Stored { hash, .. } => Some(*hash),
+        }
+    }
+
     /// The only child of this branch, if it has but one.
     pub(super) fn only_child(&self) -> Option<Child> {
         match &self.in_memory()?.entries {

@@ -35,7 +35,7 @@ impl Tree {
     }
 
     /// All entries.
-    pub fn iter<'a>(&'a self, store: &'a dyn ChunkStore) -> Result<Range<'a>, TreeError> {
+    pub fn entries<'a>(&'a self, store: &'a dyn ChunkStore) -> Result<Range<'a>, TreeError> {
         self.range(store, Bound::Unbounded)
     }
 }

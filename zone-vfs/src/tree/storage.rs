@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::node::{Child, Entries, Node};
 use super::{ExtentValue, Tree, TreeError, Value};
-use crate::chunks::{ChunkError, ChunkStore};
+use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::Hash;
 
 impl Tree {
@@ -27,13 +27,28 @@ impl Tree {
         Ok(())
     }
 
+    /// Calls `visit` with the address of every stored node and chunk of the tree, parents first.
+    ///
+    /// What lies below a node for which `visit` gives `false` is left out, so that what two trees
+    /// share need be walked only once. Nodes and chunks that are not stored have no address.
+    pub fn addresses(
+        &self,
+        store: &dyn ChunkStore,
+        visit: &mut dyn FnMut(FrameKind, Hash) -> bool,
+    ) -> Result<(), TreeError> {
+        if self.root.address().is_none_or(|hash| visit(FrameKind::Node, hash)) {
+            self.root.root(store)?.addresses(store, visit)?;
+        }
+        Ok(())
+    }
+
     /// A digest of the content alone: equal exactly for trees that hold the same.
     ///
     /// Reads the whole tree and stores the chunks that are in memory.
     pub fn digest(&self, store: &dyn ChunkStore) -> Result<Hash, TreeError> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = Vec::new();
-        for entry in self.iter(store)? {
+        for entry in self.entries(store)? {
             let (key, value) = entry?;
             buffer.clear();
             buffer = postcard::to_extend(&(key, value.to_stored(store)?), buffer)?;
@@ -41,6 +56,34 @@ impl Tree {
             hasher.update(&buffer);
         }
         Ok(Hash(*hasher.finalize().as_bytes()))
+    }
+}
+
+impl Node {
+    fn addresses(
+        &self,
+        store: &dyn ChunkStore,
+        visit: &mut dyn FnMut(FrameKind, Hash) -> bool,
+    ) -> Result<(), TreeError> {
+        match &self.entries {
+            Entries::Leaf(entries) => {
+                for (_, value) in entries {
+                    if let Value::Extent(extent) = value
+                        && let Some(hash) = extent.address()
+                    {
+                        visit(FrameKind::Chunk, hash);
+                    }
+                }
+            }
+            Entries::Branch { children, .. } => {
+                for (index, child) in children.iter().enumerate() {
+                    if child.address().is_none_or(|hash| visit(FrameKind::Node, hash)) {
+                        self.child(index, store)?.addresses(store, visit)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -81,6 +124,13 @@ fn spill(node: &mut Arc<Node>, store: &dyn ChunkStore) -> Result<(), ChunkError>
 }
 
 impl ExtentValue {
+    fn address(&self) -> Option<Hash> {
+        match self {
+            ExtentValue::Memory(extent) => extent.address(),
+            ExtentValue::Stored { hash, .. } => Some(*hash),
+        }
+    }
+
     fn spill(&mut self, store: &dyn ChunkStore) -> Result<(), ChunkError> {
         if let ExtentValue::Memory(extent) = self {
             *self = ExtentValue::Stored { hash: extent.store(store)?, len: extent.bytes().len() as u32 };

@@ -28,7 +28,7 @@ fn inode_key(number: u64) -> Key {
 
 fn check_same(tree: &Tree, model: &Model, store: &dyn ChunkStore) {
     let walked: Vec<_> = tree
-        .iter(store)
+        .entries(store)
         .unwrap()
         .map(|entry| entry.map(|(key, value)| (key.clone(), value.to_stored(store).unwrap())).unwrap())
         .collect();
@@ -186,7 +186,7 @@ fn grows_deep_and_shrinks_to_nothing() {
         tree.insert(&store, inode_key(number), value_for(&inode_key(number), 0)).unwrap();
     }
     let empty = Tree::default().digest(&store).unwrap();
-    assert_eq!(tree.iter(&store).unwrap().count() as u64, COUNT);
+    assert_eq!(tree.entries(&store).unwrap().count() as u64, COUNT);
     assert!(tree.root.root(&store).unwrap().level >= 2);
     let mut tree = Tree::load(tree.store(&store).unwrap());
     for number in scattered(COUNT) {
@@ -243,7 +243,7 @@ fn heavy_entries_stay_within_the_limit() {
     }
     let store = Limited(store);
     let again = Tree::load(tree.store(&store).unwrap());
-    assert_eq!(again.iter(&store).unwrap().count(), 500);
+    assert_eq!(again.entries(&store).unwrap().count(), 500);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_missing_node_is_an_error_and_changes_nothing() {
     assert!(matches!(tree.get(&broken, &inode_key(5)), Err(TreeError::Chunk(ChunkError::Missing(_)))));
     assert!(tree.insert(&broken, inode_key(5), Value::Orphan).is_err());
     assert!(tree.remove(&broken, &inode_key(5)).is_err());
-    assert!(tree.iter(&broken).is_err());
+    assert!(tree.entries(&broken).is_err());
     assert_eq!(tree.store(&broken).unwrap(), root);
 }
 
@@ -318,6 +318,46 @@ fn a_newer_format_is_refused_by_number() {
     stored[0] = 200;
     let tree = Tree::load(store.put(FrameKind::Node, &stored).unwrap());
     assert!(matches!(tree.get(&store, &inode_key(1)), Err(TreeError::UnknownFormat(200))));
+}
+
+#[test]
+fn the_addresses_are_all_that_a_tree_needs() {
+    let store = MemoryChunks::default();
+    let mut tree = Tree::default();
+    for number in 0..1_000 {
+        let key = Key::extent(Inode(number / 10), number);
+        tree.insert(&store, key.clone(), value_for(&key, number as usize % 300)).unwrap();
+    }
+    let mut all = Vec::new();
+    tree.addresses(&store, &mut |_, hash| {
+        all.push(hash);
+        true
+    })
+    .unwrap();
+    assert!(all.is_empty(), "nothing is stored yet");
+    let root = tree.store(&store).unwrap();
+    let other = MemoryChunks::default();
+    tree.addresses(&store, &mut |kind, hash| {
+        all.push(hash);
+        other.put(kind, &store.get(&hash).unwrap()).unwrap();
+        true
+    })
+    .unwrap();
+    assert_eq!(all[0], root);
+    assert_eq!(Tree::load(root).digest(&other).unwrap(), tree.digest(&store).unwrap());
+
+    let known: std::collections::HashSet<_> = all.into_iter().collect();
+    let key = Key::extent(Inode(50), 500);
+    tree.insert(&store, key.clone(), value_for(&key, 999)).unwrap();
+    tree.store(&store).unwrap();
+    let mut fresh = 0;
+    tree.addresses(&store, &mut |_, hash| {
+        let is_new = !known.contains(&hash);
+        fresh += usize::from(is_new);
+        is_new
+    })
+    .unwrap();
+    assert_eq!(fresh, 3, "the chunk, its leaf and the root");
 }
 
 /// The stored form may only change together with the format byte.

@@ -105,6 +105,11 @@ impl Extent {
         &mut self.bytes
     }
 
+    /// Its address, once it has been stored as it is.
+    pub fn address(&self) -> Option<Hash> {
+        self.address.get().copied()
+    }
+
     /// Stores it unless that was done before, and gives its address.
     pub fn store(&self, store: &dyn ChunkStore) -> Result<Hash, ChunkError> {
         if let Some(hash) = self.address.get() {

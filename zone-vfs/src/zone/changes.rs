@@ -156,8 +156,8 @@ impl State {
         Ok(total)
     }
 
-    /// Sets or removes a value as something that is drained already.
-    fn set(&mut self, key: Key, value: Option<Value>) -> Result<()> {
+    /// Sets or removes a value without noting that it changed.
+    pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<()> {
         let old = match value {
             Some(value) => self.tree.insert(&*self.store, key, value)?,
             None => self.tree.remove(&*self.store, &key)?,

@@ -4,10 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::path::{Last, Place, check_target};
-use super::{
-    Access, DirEntry, ErrorCode, MAX_DIRECTORY_DEPTH, MAX_NAMES, Result, Zone, ZoneError, is_directory,
-    new_record,
-};
+use super::{Access, DirEntry, ErrorCode, MAX_NAMES, Result, Zone, ZoneError, is_directory, new_record};
 use crate::contract::Operation;
 use crate::id::Inode;
 use crate::tree::{Body, FileKind, InodeRecord, Key, Name, Part, Value};
@@ -52,6 +49,7 @@ impl Zone {
     pub fn mkdir(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<Inode> {
         self.check(access, Operation::CreateDirectory)?;
         let place = self.locate_new(access, base, path)?;
+        self.check_place(access, &place, Operation::CreateDirectory)?;
         let record = new_record(Body::Directory { parent: place.parent }, 0, access.now);
         self.create(access, &place, record)
     }
@@ -158,8 +156,8 @@ impl Zone {
             }
             chunks = self.chunks_to_release(replaced)?;
         }
-        if is_directory(kind) {
-            self.check_not_inside(inode, new.parent)?;
+        if is_directory(kind) && self.lies_in(new.parent, inode)? {
+            return Err(ZoneError::rule(ErrorCode::Invalid, "a directory cannot move into itself"));
         }
         self.record(inode)?;
         self.record(old.parent)?;
@@ -245,23 +243,5 @@ impl Zone {
             record.modified = access.now;
             record.changed = access.now;
         })
-    }
-
-    /// Checks that the directory `moved` is not `directory` and does not contain it.
-    fn check_not_inside(&self, moved: Inode, directory: Inode) -> Result<()> {
-        let mut at = directory;
-        for _ in 0..MAX_DIRECTORY_DEPTH {
-            if at == moved {
-                return Err(ZoneError::rule(ErrorCode::Invalid, "a directory cannot move into itself"));
-            }
-            if at == Inode::ROOT {
-                return Ok(());
-            }
-            let Body::Directory { parent } = self.record(at)?.body else {
-                return Err(ErrorCode::NotDirectory.into());
-            };
-            at = parent;
-        }
-        Err(ZoneError::rule(ErrorCode::Invalid, "the directory lies too deep to move another into it"))
     }
 }

@@ -156,7 +156,9 @@ impl From<Refusal> for ZoneError {
         let code = match refusal.rule {
             Rule::ReadOnlyMount => ErrorCode::ReadOnly,
             Rule::OneZone => ErrorCode::CrossDevice,
-            Rule::NoAccess(_) | Rule::AppendOnly | Rule::Versioned => ErrorCode::NotPermitted,
+            Rule::NoAccess(_) | Rule::AppendOnly | Rule::Versioned | Rule::Reserved => {
+                ErrorCode::NotPermitted
+            }
         };
         Self { code, cause: Some(Cause::Refused(refusal)) }
     }

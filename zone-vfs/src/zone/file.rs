@@ -27,13 +27,12 @@ impl Zone {
         let mut done = 0;
         while done < count {
             let at = offset + done as u64;
-            let (bytes, from, end) = match &file.record.body {
-                Body::Inline(data) => (data.as_slice(), at as usize, count),
-                _ => {
-                    let chunk = file.chunk(&mut self.state, inode, at / CHUNK as u64)?;
-                    let from = at as usize % CHUNK;
-                    (chunk.data.bytes(), from, count.min(done + CHUNK - from))
-                }
+            let (bytes, from, end) = if let Body::Inline(data) = &file.record.body {
+                (data.as_slice(), at as usize, count)
+            } else {
+                let chunk = file.chunk(&mut self.state, inode, at / CHUNK as u64)?;
+                let from = at as usize % CHUNK;
+                (chunk.data.bytes(), from, count.min(done + CHUNK - from))
             };
             let into = &mut into[done..end];
             let there = bytes.get(from..).unwrap_or_default();
@@ -80,7 +79,7 @@ impl Zone {
     pub fn write(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<usize> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let at_end = offset == file.record.size;
-        self.check(access, if at_end { Operation::Append } else { Operation::Overwrite })?;
+        self.check_file(access, file, if at_end { Operation::Append } else { Operation::Overwrite })?;
         self.write_checked(access.now, inode, offset, data)?;
         Ok(data.len())
     }
@@ -89,7 +88,7 @@ impl Zone {
     pub fn append(&mut self, access: Access, inode: Inode, data: &[u8]) -> Result<u64> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let end = file.record.size;
-        self.check(access, Operation::Append)?;
+        self.check_file(access, file, Operation::Append)?;
         self.write_checked(access.now, inode, end, data)?;
         Ok(end)
     }
@@ -213,17 +212,20 @@ fn check_regular(file: &OpenFile) -> Result<()> {
     }
 }
 
-/// Reads what writing `offset..end` needs, so that it cannot fail half-way.
-fn prepare_chunks(state: &State, inode: Inode, offset: u64, end: u64) -> Result<()> {
+/// Reads what writing `offset..end` needs into memory, so that it cannot fail half-way.
+fn prepare_chunks(state: &mut State, inode: Inode, offset: u64, end: u64) -> Result<()> {
     let chunk = CHUNK as u64;
     state.prepare(&[&Key::extent(inode, 0)])?;
     for index in offset / chunk..=(end - 1) / chunk {
-        let found = state.get(&Key::extent(inode, index))?;
+        let key = Key::extent(inode, index);
         let whole = offset <= index * chunk && (index + 1) * chunk <= end;
-        if let Some(Value::Extent(value @ ExtentValue::Stored { .. })) = found
-            && !whole
-        {
-            state.load_extent(value)?;
+        match state.get(&key)? {
+            Some(Value::Extent(value @ ExtentValue::Stored { .. })) if !whole => {
+                let extent = state.load_extent(value)?;
+                state.resident_bytes += extent.bytes().len();
+                state.set(key, Some(Value::Extent(ExtentValue::Memory(extent))))?;
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -29,23 +29,51 @@ use std::sync::Arc;
 use crate::chunks::ChunkStore;
 use crate::contract::{self, Effect, Operation, ZoneKind};
 use crate::id::{Inode, Timestamp};
-use crate::tree::{Body, FileKind, InodeRecord, Key, Tree, Value};
+use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 
 pub use error::{Cause, ErrorCode, ZoneError};
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
-    Access, Bytes, Change, DirEntry, DrainLimits, Drained, MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE,
+    Access, Bytes, Change, DirEntry, DrainLimits, Drained, MAX_CHANGE, MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE,
     MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat, Usage,
 };
 
+use path::Place;
 use state::State;
-use table::OpenTable;
+use table::{OpenFile, OpenTable};
 
 type Result<T, E = ZoneError> = std::result::Result<T, E>;
 
 /// The live state of a zone.
 ///
 /// An operation that fails has changed nothing.
+///
+/// ```
+/// use std::sync::Arc;
+/// use zone_vfs::contract::{Principal, ZoneKind};
+/// use zone_vfs::id::{Inode, Timestamp};
+/// use zone_vfs::tree::MemoryChunks;
+/// use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Quota, Zone};
+///
+/// # fn main() -> Result<(), zone_vfs::zone::ZoneError> {
+/// let chunks = Arc::new(MemoryChunks::default());
+/// let mut zone = Zone::new(ZoneKind::Episodic, Quota::default(), Timestamp::now(), chunks.clone());
+/// let agent = Access::new(Principal::Agent, Timestamp::now());
+/// let create = OpenOptions { create: true, write: true, ..OpenOptions::default() };
+///
+/// let diary = zone.open(agent, Inode::ROOT, b"diary", create)?;
+/// zone.append(agent, diary, b"It rained.")?;
+/// let refused = zone.write(agent, diary, 0, b"It shone.").unwrap_err();
+/// assert_eq!(refused.code, ErrorCode::NotPermitted);
+///
+/// let mut fork = Zone::from_root(zone.snapshot()?, chunks);
+/// fork.open_inode(diary)?;
+/// fork.append(agent, diary, b" I stayed in.")?;
+/// assert_eq!(fork.stat(agent, diary)?.size, 23);
+/// assert_eq!(zone.stat(agent, diary)?.size, 10);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Zone {
     kind: ZoneKind,
     quota: Quota,
@@ -62,15 +90,12 @@ pub struct Zone {
 impl Zone {
     /// An empty zone, whose root directory is made at `now`. Its first drain contains that directory.
     pub fn new(kind: ZoneKind, quota: Quota, now: Timestamp, store: Arc<dyn ChunkStore>) -> Self {
-        let mut tree = Tree::default();
+        let mut zone = Self::from_root(ZoneRoot::empty(kind, quota), store);
         let root = new_record(Body::Directory { parent: Inode::ROOT }, 0, now);
-        let key = Key::inode(Inode::ROOT);
-        tree.insert(&*store, key.clone(), Value::Inode(root)).expect("a tree without stored nodes");
-        let next_inode = Inode::ROOT.next();
-        let root = ZoneRoot { kind, quota, usage: Usage::default(), next_inode, tree, resident_bytes: 0 };
-        let mut zone = Self::from_root(root, store);
-        zone.state.pending.insert(key, state::Pending::Value);
-        zone.drained = (Inode(0), Usage::default());
+        zone.state
+            .put(Key::inode(Inode::ROOT), Value::Inode(root))
+            .expect("an empty tree reads no storage and is not full");
+        zone.next_inode = Inode::ROOT.next();
         zone
     }
 
@@ -140,10 +165,28 @@ impl Zone {
         Ok(())
     }
 
-    /// Asks the contract. The only call of it for operations on zones.
+    /// Asks the zone's contract. Every operation here does that by itself; callers ask for what they
+    /// do beside the zone: [`Operation::Sync`], and [`Operation::CrossZone`] for its error.
     #[inline]
-    fn check(&self, access: Access, operation: Operation) -> Result<Effect> {
+    pub fn check(&self, access: Access, operation: Operation) -> Result<Effect> {
         Ok(contract::check(self.kind, access.mount, operation)?)
+    }
+
+    /// Asks the contract about what is or will be at `place`.
+    fn check_place(&self, access: Access, place: &Place, operation: Operation) -> Result<Effect> {
+        if self.is_reserved(place)? {
+            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+        }
+        self.check(access, operation)
+    }
+
+    /// Asks the contract about writing to an open file.
+    #[inline]
+    fn check_file(&self, access: Access, file: &OpenFile, operation: Operation) -> Result<Effect> {
+        if file.reserved {
+            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+        }
+        self.check(access, operation)
     }
 
     /// The record of an inode, as it is now.

@@ -38,12 +38,12 @@ impl Zone {
             FileKind::Directory | FileKind::Regular => {}
         }
         if options.write {
-            self.check(access, Operation::OpenForWriting)?;
+            self.check_place(access, &place, Operation::OpenForWriting)?;
         }
         if options.truncate {
-            self.check(access, Operation::Truncate)?;
+            self.check_place(access, &place, Operation::Truncate)?;
         }
-        self.open_inode(inode)?;
+        self.open_place(&place, inode)?;
         if options.truncate
             && let Err(error) = self.resize(access, inode, 0)
         {
@@ -57,14 +57,23 @@ impl Zone {
         if !options.create {
             return Err(ErrorCode::NoEntry.into());
         }
-        self.check(access, Operation::Create)?;
+        self.check_place(access, place, Operation::Create)?;
         if place.slash {
             return Err(ErrorCode::IsDirectory.into());
         }
         let record = new_record(Body::Inline(Arc::default()), 0, access.now);
         let inode = self.create(access, place, record)?;
-        self.open_inode(inode)?;
+        self.open_place(place, inode)?;
         Ok(inode)
+    }
+
+    fn open_place(&mut self, place: &Place, inode: Inode) -> Result<()> {
+        let reserved = self.is_reserved(place)?;
+        self.open_inode(inode)?;
+        if let Some(file) = self.open.get_mut(&inode) {
+            file.reserved |= reserved;
+        }
+        Ok(())
     }
 
     /// Opens an inode once more, for instance one that a snapshot had open.
@@ -75,6 +84,7 @@ impl Zone {
         }
         let mut file = OpenFile::new(self.state.record(inode)?.clone());
         file.references = 1;
+        file.reserved = self.reserved_inode()? == Some(inode);
         self.open.insert(inode, file);
         Ok(())
     }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::{Access, ErrorCode, MAX_LINKS_FOLLOWED, MAX_PATH, Result, Stat, Zone, ZoneError, is_directory};
-use crate::contract::Operation;
+use super::{
+    Access, ErrorCode, MAX_DIRECTORY_DEPTH, MAX_LINKS_FOLLOWED, MAX_PATH, Result, Stat, Zone, ZoneError,
+    is_directory,
+};
+use crate::contract::{self, Operation};
 use crate::id::Inode;
 use crate::tree::{Body, FileKind, MAX_NAME, MAX_TARGET, Name};
 
@@ -125,6 +128,42 @@ impl Zone {
                 None if !is_last => return Err(ErrorCode::NoEntry.into()),
                 _ => return Ok(Place { parent: at, name: Some(name), target, slash }),
             }
+        }
+    }
+
+    /// Whether `place` lies under a name that is reserved for the host.
+    pub(super) fn is_reserved(&self, place: &Place) -> Result<bool> {
+        let Some(reserved) = contract::reserved_name(self.kind) else { return Ok(false) };
+        if place.parent == Inode::ROOT {
+            return Ok(place.name.as_ref().is_some_and(|name| name.as_bytes() == reserved));
+        }
+        let Some(top) = self.reserved_inode()? else { return Ok(false) };
+        self.lies_in(place.parent, top)
+    }
+
+    /// Whether a directory is `top`, or lies in it at any depth up to [`MAX_DIRECTORY_DEPTH`].
+    pub(super) fn lies_in(&self, directory: Inode, top: Inode) -> Result<bool> {
+        let mut at = directory;
+        for _ in 0..MAX_DIRECTORY_DEPTH {
+            if at == top {
+                return Ok(true);
+            }
+            if at == Inode::ROOT {
+                return Ok(false);
+            }
+            let Body::Directory { parent } = self.record(at)?.body else {
+                return Err(ErrorCode::NotDirectory.into());
+            };
+            at = parent;
+        }
+        Err(ZoneError::rule(ErrorCode::Invalid, "the directory lies too deep"))
+    }
+
+    /// What has the reserved name, if this zone has one.
+    pub(super) fn reserved_inode(&self) -> Result<Option<Inode>> {
+        match contract::reserved_name(self.kind).and_then(Name::new) {
+            Some(name) => Ok(self.state.dirent(Inode::ROOT, &name)?.map(|(inode, _)| inode)),
+            None => Ok(None),
         }
     }
 

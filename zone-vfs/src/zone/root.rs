@@ -35,6 +35,19 @@ pub struct StoredRoot {
 }
 
 impl ZoneRoot {
+    /// A zone with nothing in it, not even a root directory: what the first drain of a zone that
+    /// [`Zone::new`](super::Zone::new) made is to be applied to. `quota` is the host's to say.
+    pub fn empty(kind: ZoneKind, quota: Quota) -> Self {
+        Self {
+            kind,
+            quota,
+            usage: Usage::default(),
+            next_inode: Inode::ROOT,
+            tree: Tree::default(),
+            resident_bytes: 0,
+        }
+    }
+
     /// Stores every node and chunk that is not stored yet. Durable when the storage below is flushed.
     pub fn store(&self, store: &dyn ChunkStore) -> Result<StoredRoot> {
         Ok(StoredRoot {

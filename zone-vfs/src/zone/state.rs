@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::ranges::Ranges;
 use super::{ErrorCode, Result};
 use crate::chunks::ChunkStore;
-use crate::id::Inode;
-use crate::tree::{Extent, ExtentValue, FileKind, InodeRecord, Key, Name, Part, Tree, Value};
+use crate::id::{Hash, Inode};
+use crate::tree::{Extent, ExtentValue, FileKind, InodeRecord, Key, Name, Part, Tree, TreeError, Value};
 
 /// What a change of metadata counts for in `dirty_bytes`. Bytes.
 const METADATA_WEIGHT: usize = 64;
@@ -127,8 +127,19 @@ impl State {
     pub(super) fn load_extent(&self, value: &ExtentValue) -> Result<Arc<Extent>> {
         match value {
             ExtentValue::Memory(extent) => Ok(extent.clone()),
-            ExtentValue::Stored { hash, .. } => Ok(Arc::new(Extent::new(self.store.get(hash)?.to_vec()))),
+            ExtentValue::Stored { hash, len } => {
+                Ok(Arc::new(Extent::new(self.read_chunk(hash, *len)?.to_vec())))
+            }
         }
+    }
+
+    /// The content of a stored chunk, which is as long as the tree says.
+    pub(super) fn read_chunk(&self, hash: &Hash, len: u32) -> Result<Arc<[u8]>> {
+        let frame = self.store.get(hash)?;
+        if frame.len() == len as usize {
+            return Ok(frame);
+        }
+        Err(TreeError::Damaged("a chunk is not as long as the tree says").into())
     }
 
     /// Takes a chunk that is only in memory out of the tree, in which an empty one stays until it is

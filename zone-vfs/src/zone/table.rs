@@ -38,6 +38,8 @@ pub(super) struct OpenFile {
     pub(super) record: InodeRecord,
     /// How often it is open.
     pub(super) references: u32,
+    /// Whether it lies under a name that is reserved for the host.
+    pub(super) reserved: bool,
     /// Whether record or chunk are newer than the tree's. The zone lists such files.
     pub(super) dirty: bool,
     /// The chunk last used.
@@ -70,7 +72,7 @@ impl ChunkData {
 
 impl OpenFile {
     pub(super) fn new(record: InodeRecord) -> Self {
-        Self { record, references: 0, dirty: false, chunk: None }
+        Self { record, references: 0, reserved: false, dirty: false, chunk: None }
     }
 
     /// The chunk `index` of this file, `inode`.
@@ -89,7 +91,9 @@ impl OpenFile {
     fn load_chunk(&mut self, state: &mut State, inode: Inode, index: u64) -> Result<()> {
         let data = match state.get(&Key::extent(inode, index))? {
             Some(Value::Extent(ExtentValue::Memory(extent))) => ChunkData::Memory(extent.clone()),
-            Some(Value::Extent(ExtentValue::Stored { hash, .. })) => ChunkData::Frame(state.store.get(hash)?),
+            Some(Value::Extent(ExtentValue::Stored { hash, len })) => {
+                ChunkData::Frame(state.read_chunk(hash, *len)?)
+            }
             _ => ChunkData::Hole,
         };
         self.write_back(state, inode)?;

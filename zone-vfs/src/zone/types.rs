@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::{Mount, Principal};
 use crate::id::{Hash, Inode, Timestamp};
-use crate::tree::{Extent, FileKind, InodeRecord, Key, Name, StoredValue, bytes};
+use crate::tree::{CHUNK, Extent, FileKind, InodeRecord, Key, Name, StoredValue, bytes};
 
 /// The longest path. Bytes.
 pub const MAX_PATH: usize = 4096;
@@ -15,8 +15,11 @@ pub const MAX_LINKS_FOLLOWED: usize = 40;
 pub const MAX_FILE_SIZE: u64 = 1 << 40;
 /// How many names a file can have.
 pub const MAX_NAMES: u32 = 65_000;
-/// How deep a directory can lie that another directory is moved into.
+/// How deep a directory can lie that a directory is moved into, or in logs anything is made in.
 pub const MAX_DIRECTORY_DEPTH: usize = 1024;
+
+/// No change is longer than this when encoded. Bytes.
+pub const MAX_CHANGE: usize = CHUNK + 64;
 
 /// Who asks, and when.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +228,8 @@ impl Change {
 /// What a drain gives.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
-    /// The changes since the last drain, none longer than about 70 KiB.
+    /// The changes since the last drain, in order, none longer than [`MAX_CHANGE`] encoded.
+    /// They may be split over several records, which must take effect together.
     pub changes: Vec<Change>,
     /// The chunks that the changes name, which must be durable before the record that holds them.
     pub needs: Vec<Hash>,

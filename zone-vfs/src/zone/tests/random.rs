@@ -1,9 +1,9 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::model::{Content, Model};
+use super::model::{Content, Model, Node};
 use super::*;
 use crate::id::Hash;
 
@@ -105,8 +105,7 @@ impl World {
     }
 
     fn directory(&self, index: usize) -> u64 {
-        let is_directory =
-            |(_, node): &(&u64, &super::model::Node)| matches!(node.content, Content::Directory(_));
+        let is_directory = |(_, node): &(&u64, &Node)| matches!(node.content, Content::Directory(_));
         pick(self.model.nodes.iter().filter(is_directory).map(|(inode, _)| *inode), index).unwrap()
     }
 
@@ -168,7 +167,7 @@ impl World {
             Step::Mkdir(dir, name) => {
                 let (dir, name) = (self.directory(dir), [b'a' + name]);
                 let found = self.zone.mkdir(access, Inode(dir), &name).map(|inode| inode.0);
-                same(found, self.model.create(dir, &name, Content::Directory(Default::default()), now));
+                same(found, self.model.create(dir, &name, Content::Directory(BTreeMap::default()), now));
             }
             Step::Symlink(dir, name, len) => {
                 let (dir, name, target) = (self.directory(dir), [b'a' + name], vec![b'x'; len]);
@@ -177,9 +176,10 @@ impl World {
             }
             Step::Remove(dir, name, rmdir) => {
                 let (dir, name) = (self.directory(dir), [b'a' + name]);
-                let found = match rmdir {
-                    true => self.zone.rmdir(access, Inode(dir), &name),
-                    false => self.zone.unlink(access, Inode(dir), &name),
+                let found = if rmdir {
+                    self.zone.rmdir(access, Inode(dir), &name)
+                } else {
+                    self.zone.unlink(access, Inode(dir), &name)
                 };
                 same(found, self.model.remove(dir, &name, rmdir, now));
             }
@@ -293,7 +293,7 @@ impl World {
 
 fn held_bytes(zone: &mut Zone, store: &MemoryChunks) -> usize {
     let root = zone.snapshot().unwrap();
-    let lens = root.tree().iter(store).unwrap().map(|entry| match entry.unwrap().1 {
+    let lens = root.tree().entries(store).unwrap().map(|entry| match entry.unwrap().1 {
         Value::Extent(crate::tree::ExtentValue::Memory(extent)) => extent.bytes().len(),
         _ => 0,
     });
@@ -303,15 +303,17 @@ fn held_bytes(zone: &mut Zone, store: &MemoryChunks) -> usize {
 /// The inodes that own anything at all in the tree.
 fn inodes_of(zone: &mut Zone, store: &MemoryChunks) -> BTreeSet<u64> {
     let root = zone.snapshot().unwrap();
-    let inodes = root.tree().iter(store).unwrap().map(|entry| match entry.unwrap().0 {
+    let inodes = root.tree().entries(store).unwrap().map(|entry| match entry.unwrap().0 {
         Key { part: crate::tree::Part::Orphan(inode), .. } => inode.0,
         key => key.inode.0,
     });
     inodes.collect()
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "results are made to be compared")]
 fn same<T: PartialEq + fmt::Debug>(found: Result<T>, wanted: Result<T, ErrorCode>) {
-    assert_eq!(found.map_err(|error| error.code), wanted);
+    let found = found.map_err(|error| error.code);
+    assert!(found == wanted, "{found:?} instead of {wanted:?}");
 }
 
 fn run(steps: &[Step]) {
