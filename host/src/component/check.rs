@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentType, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
-    Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
+    CanonicalFunction, CanonicalOption, ComponentType, ComponentTypeRef, CompositeInnerType, GlobalType,
+    MemoryType, Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
 };
 
 use super::limits;
@@ -91,8 +91,9 @@ impl Checker {
             Payload::TypeSection(section) => {
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, group) = item?;
-                    let is_function =
-                        |ty: &wasmparser::SubType| matches!(ty.composite_type.inner, CompositeInnerType::Func(_));
+                    let is_function = |ty: &wasmparser::SubType| {
+                        matches!(ty.composite_type.inner, CompositeInnerType::Func(_))
+                    };
                     if !group.types().all(is_function) {
                         self.refuse(Reason::GarbageCollection, at(offset));
                     }
@@ -152,7 +153,12 @@ impl Checker {
         }
     }
 
-    fn code(&mut self, body: &wasmparser::FunctionBody<'_>, place: &Place, segments: &mut SegmentUse) -> Outcome {
+    fn code(
+        &mut self,
+        body: &wasmparser::FunctionBody<'_>,
+        place: &Place,
+        segments: &mut SegmentUse,
+    ) -> Outcome {
         let function = segments.imported_functions + segments.bodies;
         segments.bodies += 1;
         for item in body.get_operators_reader()?.into_iter_with_offsets() {
@@ -221,7 +227,9 @@ fn canonical(function: &CanonicalFunction) -> Option<Reason> {
             .find(|option| matches!(option, CanonicalOption::Async | CanonicalOption::Callback(_)))
             .map(|_| Reason::Async("async lift or lower".to_owned())),
         CanonicalFunction::ResourceDrop { .. } => None,
-        CanonicalFunction::ResourceNew { .. } | CanonicalFunction::ResourceRep { .. } => Some(Reason::GuestResource),
+        CanonicalFunction::ResourceNew { .. } | CanonicalFunction::ResourceRep { .. } => {
+            Some(Reason::GuestResource)
+        }
         other => {
             let text = format!("{other:?}");
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();

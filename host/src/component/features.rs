@@ -35,7 +35,10 @@ pub fn validate(wasm: &[u8]) -> Result<Types, ComponentError> {
     };
     with(wasm, WasmFeatures::all()).map_err(|error| ComponentError::invalid(&error))?;
     let place = Place { components: Vec::new(), module: None, function: None, offset: error.offset() as u64 };
-    Err(ComponentError::Refused(vec![Refusal { reason: Reason::Unsupported(error.message().to_owned()), place }]))
+    Err(ComponentError::Refused(vec![Refusal {
+        reason: Reason::Unsupported(error.message().to_owned()),
+        place,
+    }]))
 }
 
 fn with(wasm: &[u8], features: WasmFeatures) -> Result<Types, wasmparser::Error> {

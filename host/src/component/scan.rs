@@ -1,5 +1,7 @@
 //! Reads a component or core module: what it wants, what it offers, and whether it can be captured.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use wasmparser::component_types::ComponentEntityType;
 use wasmparser::types::TypesRef;
@@ -125,7 +127,9 @@ pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
             name_functions(types.as_ref(), &mut scan);
             if refusals.is_empty() { bookkept(wasm, scan.kind)? } else { Err(refusals) }
         }
-        Err(ComponentError::Refused(unsupported)) => Err(if refusals.is_empty() { unsupported } else { refusals }),
+        Err(ComponentError::Refused(unsupported)) => {
+            Err(if refusals.is_empty() { unsupported } else { refusals })
+        }
         Err(error) => return Err(error),
     };
     Ok(scan)
@@ -147,7 +151,9 @@ fn bookkept(wasm: &[u8], kind: BinaryKind) -> Result<Result<(), Vec<Refusal>>, C
 pub(super) fn admit(wasm: &[u8]) -> Result<(), ComponentError> {
     let (_, refusals) = walk(wasm)?;
     match features::validate(wasm) {
-        Ok(_) | Err(ComponentError::Refused(_)) if !refusals.is_empty() => Err(ComponentError::Refused(refusals)),
+        Ok(_) | Err(ComponentError::Refused(_)) if !refusals.is_empty() => {
+            Err(ComponentError::Refused(refusals))
+        }
         other => other.map(|_| ()),
     }
 }
@@ -155,14 +161,25 @@ pub(super) fn admit(wasm: &[u8]) -> Result<(), ComponentError> {
 /// One level of the walk.
 struct Level {
     place: Place,
+    /// Where it ends in the file.
+    end: usize,
     next_component: u32,
     next_module: u32,
     module: Option<(ModuleInfo, SegmentUse)>,
 }
 
 impl Level {
-    fn new(place: Place) -> Self {
-        Self { place, next_component: 0, next_module: 0, module: None }
+    fn new(place: Place, end: usize) -> Self {
+        Self { place, end, next_component: 0, next_module: 0, module: None }
+    }
+
+    /// A module or component within this one. The parser leaves it to us to check that it fits.
+    fn inner(&self, place: Place, range: &Range<usize>) -> Result<Self, ComponentError> {
+        if range.end > self.end {
+            let message = "a nested module or component is longer than what it is nested in".to_owned();
+            return Err(ComponentError::Invalid { message, offset: range.start as u64 });
+        }
+        Ok(Self::new(place, range.end))
     }
 }
 
@@ -184,7 +201,7 @@ fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
     let mut checker = Checker::default();
     let mut types = 0;
     let outermost = Place { components: Vec::new(), module: None, function: None, offset: 0 };
-    let mut levels = vec![Level::new(outermost)];
+    let mut levels = vec![Level::new(outermost, wasm.len())];
 
     let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
     for payload in Parser::new(0).parse_all(wasm) {
@@ -207,14 +224,16 @@ fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
                 let offset = unchecked_range.start as u64;
                 let place = Place { module: Some(level.next_module), offset, ..level.place.clone() };
                 level.next_module += 1;
-                levels.push(Level::new(place));
+                let inner = level.inner(place, unchecked_range)?;
+                levels.push(inner);
                 continue;
             }
             Payload::ComponentSection { unchecked_range, .. } => {
                 let mut place = Place { offset: unchecked_range.start as u64, ..level.place.clone() };
                 place.components.push(level.next_component);
                 level.next_component += 1;
-                levels.push(Level::new(place));
+                let inner = level.inner(place, unchecked_range)?;
+                levels.push(inner);
                 ComponentError::limit("levels of nested components", levels.len(), limits::MAX_DEPTH)?;
                 continue;
             }

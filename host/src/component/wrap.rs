@@ -51,7 +51,9 @@ fn unknown_wasi(module: &Scan) -> Result<(), ComponentError> {
     match module.imports.iter().find(|import| is_from(&import.name, "wasi_unstable")) {
         Some(import) => {
             let name = &import.name;
-            Err(ComponentError::Wrap(format!("it imports `{name}`, of a WASI before preview 1; build it anew")))
+            Err(ComponentError::Wrap(format!(
+                "it imports `{name}`, of a WASI before preview 1; build it anew"
+            )))
         }
         None => Ok(()),
     }

@@ -10,15 +10,15 @@ use std::rc::Rc;
 
 use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
 use wasm_encoder::{
-    Alias, BlockType, CanonicalFunctionSection, CodeSection, Component, ComponentAliasSection, ComponentExportKind,
-    ComponentExportSection, ComponentTypeSection, ComponentValType, ExportKind, ExportSection, Function,
-    FunctionSection, ImportSection, InstanceSection, MemArg, MemorySection, MemoryType, Module, ModuleArg,
-    ModuleSection, TypeSection,
+    Alias, BlockType, CanonicalFunctionSection, CodeSection, Component, ComponentAliasSection,
+    ComponentExportKind, ComponentExportSection, ComponentTypeSection, ComponentValType, ExportKind,
+    ExportSection, Function, FunctionSection, ImportSection, InstanceSection, MemArg, MemorySection,
+    MemoryType, Module, ModuleArg, ModuleSection, TypeSection,
 };
 use wasmparser::ValType;
 
 use super::names;
-use super::scope::{Accessors, Scope};
+use super::scope::{Scope, State};
 use crate::component::error::ComponentError;
 use crate::component::limits;
 use crate::component::module::ModuleInfo;
@@ -28,38 +28,38 @@ const CELL: u64 = 16;
 
 const PAGE: u64 = 65_536;
 
-/// What a component has at all levels together, each level counted as often as it is instantiated.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Totals {
-    /// Linear memories, those of accessors included.
-    pub memories: usize,
-    /// Mutable globals.
-    pub globals: usize,
-}
-
-/// Appends the accessor and exports of a level; returns the suffixes of the exports.
-pub fn close(out: &mut Component, scope: &Scope, totals: &mut Totals) -> Result<Accessors, ComponentError> {
-    let mut suffixes = Vec::new();
+/// Appends the accessor and exports of a level; returns what an instance of it has.
+pub fn close(out: &mut Component, scope: &Scope) -> Result<Rc<State>, ComponentError> {
+    let mut state = State::default();
     let mut functions = scope.function_count;
-    reexport(out, scope, &mut suffixes, &mut functions)?;
+    reexport(out, scope, &mut state, &mut functions)?;
     if !scope.stateful.is_empty() {
-        own(out, scope, functions, totals)?;
-        suffixes.push(String::new());
+        own(out, scope, functions)?;
+        state.memories += 1;
+        for (_, info) in &scope.stateful {
+            state.memories += info.memories.len();
+            state.globals += info.globals.len();
+        }
+        state.accessors.push(String::new());
     }
-    Ok(Rc::new(suffixes))
+    ComponentError::limit("memories", state.memories, limits::MAX_MEMORIES)?;
+    ComponentError::limit("mutable globals", state.globals, limits::MAX_GLOBALS)?;
+    Ok(Rc::new(state))
 }
 
 /// Re-exports the accessors of nested components under longer names.
 fn reexport(
     out: &mut Component,
     scope: &Scope,
-    suffixes: &mut Vec<String>,
+    state: &mut State,
     functions: &mut u32,
 ) -> Result<(), ComponentError> {
     let (mut aliases, mut exports) = (ComponentAliasSection::new(), ComponentExportSection::new());
     for (instance, inner) in &scope.nested {
-        for suffix in inner.iter() {
-            let outer = format!("-i{}{suffix}", suffixes.len());
+        state.memories += inner.memories;
+        state.globals += inner.globals;
+        for suffix in &inner.accessors {
+            let outer = format!("-i{}{suffix}", state.accessors.len());
             for name in [names::SAVE, names::LOAD] {
                 let function = *functions + aliases.len();
                 let (inner, outer) = (format!("{name}{suffix}"), format!("{name}{outer}"));
@@ -67,8 +67,8 @@ fn reexport(
                 aliases.alias(Alias::InstanceExport { instance: *instance, kind, name: &inner });
                 exports.export(outer.as_str(), kind, function, None);
             }
-            suffixes.push(outer);
-            ComponentError::limit("stateful components", suffixes.len(), limits::MAX_ACCESSORS)?;
+            state.accessors.push(outer);
+            ComponentError::limit("stateful components", state.accessors.len(), limits::MAX_ACCESSORS)?;
         }
     }
     if !aliases.is_empty() {
@@ -80,8 +80,8 @@ fn reexport(
 }
 
 /// The accessor of the level's own core instances.
-fn own(out: &mut Component, scope: &Scope, functions: u32, totals: &mut Totals) -> Result<(), ComponentError> {
-    let accessor = module(&scope.stateful, totals)?;
+fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), ComponentError> {
+    let accessor = module(&scope.stateful)?;
     out.section(&ModuleSection(&accessor));
 
     let mut instances = InstanceSection::new();
@@ -91,7 +91,11 @@ fn own(out: &mut Component, scope: &Scope, functions: u32, totals: &mut Totals) 
 
     let mut aliases = ComponentAliasSection::new();
     for name in ["save", "load"] {
-        aliases.alias(Alias::CoreInstanceExport { instance: scope.core_instances, kind: ExportKind::Func, name });
+        aliases.alias(Alias::CoreInstanceExport {
+            instance: scope.core_instances,
+            kind: ExportKind::Func,
+            name,
+        });
     }
     out.section(&aliases);
 
@@ -116,14 +120,8 @@ fn argument(instance: u32) -> String {
 }
 
 /// The accessor's core module.
-fn module(stateful: &[(u32, Rc<ModuleInfo>)], totals: &mut Totals) -> Result<Module, ComponentError> {
+fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> {
     let memories: usize = stateful.iter().map(|(_, info)| info.memories.len()).sum();
-    let globals: usize = stateful.iter().map(|(_, info)| info.globals.len()).sum();
-    totals.memories += memories + 1;
-    totals.globals += globals;
-    ComponentError::limit("memories", totals.memories, limits::MAX_MEMORIES)?;
-    ComponentError::limit("mutable globals", totals.globals, limits::MAX_GLOBALS)?;
-
     let mut imports = ImportSection::new();
     let (mut save, mut load) = (Function::new([]), Function::new([]));
     let mut cells = Cells { next: 0, memory: memories as u32 };
@@ -169,7 +167,13 @@ fn module(stateful: &[(u32, Rc<ModuleInfo>)], totals: &mut Totals) -> Result<Mod
     code.function(&save).function(&load);
 
     let mut module = Module::new();
-    module.section(&types).section(&imports).section(&functions).section(&own_memory).section(&exports).section(&code);
+    module
+        .section(&types)
+        .section(&imports)
+        .section(&functions)
+        .section(&own_memory)
+        .section(&exports)
+        .section(&code);
     Ok(module)
 }
 

@@ -6,19 +6,19 @@ use std::rc::Rc;
 use wasm_encoder::reencode::component_utils as utils;
 use wasm_encoder::reencode::{Error, Reencode, ReencodeComponent};
 use wasm_encoder::{
-    Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentDefinedTypeEncoder, ComponentExportKind,
-    ComponentExportSection, ComponentExternName, ComponentImportSection, ComponentInstanceSection, ComponentType,
-    ComponentTypeEncoder, ComponentTypeRef, ComponentTypeSection, InstanceType, ModuleSection, NestedComponentSection,
-    PrimitiveValType, TypeBounds,
+    Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentDefinedTypeEncoder,
+    ComponentExportKind, ComponentExportSection, ComponentExternName, ComponentImportSection,
+    ComponentInstanceSection, ComponentType, ComponentTypeEncoder, ComponentTypeRef, ComponentTypeSection,
+    InstanceType, ModuleSection, NestedComponentSection, PrimitiveValType, TypeBounds,
 };
 use wasmparser::{
-    CanonicalFunction, ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind, ExternalKind,
-    Payload,
+    CanonicalFunction, ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind,
+    ExternalKind, Payload,
 };
 
-use super::accessor::{self, Totals};
+use super::accessor;
 use super::resources::Exported;
-use super::scope::{Accessors, SHIFT, Scope, TYPE_DROP, TYPE_HANDLE};
+use super::scope::{SHIFT, Scope, State, TYPE_DROP, TYPE_HANDLE};
 use super::{Rewritten, Variant, module, names, refused};
 use crate::component::error::ComponentError;
 use crate::component::module::ModuleInfo;
@@ -33,19 +33,22 @@ pub fn component(wasm: &[u8], variant: Variant, dropped: Vec<Exported>) -> Resul
         variant,
         dropped: dropped.into_iter(),
         lowered: Vec::new().into_iter(),
-        totals: Totals::default(),
     };
     let mut out = Component::new();
     let result = rewriter
         .parse_component(&mut out, wasmparser::Parser::new(0), wasm)
         .and_then(|()| rewriter.close_level(&mut out));
-    let accessors = result.map_err(|error| match error {
+    let state = result.map_err(|error| match error {
         Error::UserError(error) => error,
         Error::ParseError(error) => ComponentError::invalid(&error),
         other => ComponentError::Rewriter(other.to_string()),
     })?;
-    let Totals { memories, globals, .. } = rewriter.totals;
-    Ok(Rewritten { wasm: out.finish(), accessors: accessors.to_vec(), memories, globals })
+    Ok(Rewritten {
+        wasm: out.finish(),
+        accessors: state.accessors.clone(),
+        memories: state.memories,
+        globals: state.globals,
+    })
 }
 
 struct Rewriter {
@@ -55,7 +58,6 @@ struct Rewriter {
     dropped: std::vec::IntoIter<Exported>,
     /// The functions that replace the `resource.drop`s of the current section.
     lowered: std::vec::IntoIter<u32>,
-    totals: Totals,
 }
 
 fn lost(what: &str) -> Error<ComponentError> {
@@ -69,7 +71,8 @@ impl Rewriter {
 
     /// The level that an outer alias counts to.
     fn outer(&self, count: u32) -> Outcome<&Scope> {
-        let index = self.scopes.len().checked_sub(1 + count as usize).ok_or_else(|| lost("an outer level"))?;
+        let index =
+            self.scopes.len().checked_sub(1 + count as usize).ok_or_else(|| lost("an outer level"))?;
         self.scopes.get(index).ok_or_else(|| lost("an outer level"))
     }
 
@@ -112,15 +115,17 @@ impl Rewriter {
     }
 
     /// Ends a level. wasm-encoder never delivers the payload for it.
-    fn close_level(&mut self, out: &mut Component) -> Outcome<Accessors> {
+    fn close_level(&mut self, out: &mut Component) -> Outcome<Rc<State>> {
         let scope = self.scopes.pop().ok_or_else(|| lost("the level"))?;
-        accessor::close(out, &scope, &mut self.totals).map_err(Error::UserError)
+        accessor::close(out, &scope).map_err(Error::UserError)
     }
 
     fn count_alias(&mut self, alias: &ComponentAlias<'_>) -> Outcome {
         match *alias {
             ComponentAlias::InstanceExport { kind, .. } => self.count(kind)?,
-            ComponentAlias::CoreInstanceExport { kind: ExternalKind::Func | ExternalKind::FuncExact, .. } => {
+            ComponentAlias::CoreInstanceExport {
+                kind: ExternalKind::Func | ExternalKind::FuncExact, ..
+            } => {
                 self.scope()?.core_functions += 1;
             }
             ComponentAlias::CoreInstanceExport { .. } => {}
@@ -143,7 +148,11 @@ impl Rewriter {
     }
 
     /// Aliases the functions that replace the `resource.drop`s of a section, which must come before it.
-    fn alias_drops(&mut self, out: &mut Component, section: &wasmparser::ComponentCanonicalSectionReader<'_>) -> Outcome {
+    fn alias_drops(
+        &mut self,
+        out: &mut Component,
+        section: &wasmparser::ComponentCanonicalSectionReader<'_>,
+    ) -> Outcome {
         let mut aliases = ComponentAliasSection::new();
         let mut lowered = Vec::new();
         for function in section.clone() {
@@ -210,8 +219,8 @@ impl Rewriter {
                     scope.instances += 1;
                     let ComponentInstance::Instantiate { component_index, .. } = instance else { continue };
                     match scope.components.get(component_index as usize) {
-                        Some(Some(accessors)) if accessors.is_empty() => {}
-                        Some(Some(accessors)) => scope.nested.push((index, accessors.clone())),
+                        Some(Some(state)) if state.accessors.is_empty() => {}
+                        Some(Some(state)) => scope.nested.push((index, state.clone())),
                         Some(None) => return self.refuse(Reason::ForeignComponent, offset),
                         None => return Err(lost("a component")),
                     }
@@ -250,7 +259,12 @@ impl ReencodeComponent for Rewriter {
         }
     }
 
-    fn parse_component_payload(&mut self, out: &mut Component, payload: Payload<'_>, whole: &[u8]) -> Outcome {
+    fn parse_component_payload(
+        &mut self,
+        out: &mut Component,
+        payload: Payload<'_>,
+        whole: &[u8],
+    ) -> Outcome {
         self.before(out, &payload)?;
         utils::parse_component_payload(self, out, payload, whole)
     }
@@ -264,13 +278,18 @@ impl ReencodeComponent for Rewriter {
     ) -> Outcome {
         let mut nested = Component::new();
         utils::parse_component(self, &mut nested, parser, data, whole)?;
-        let accessors = self.close_level(&mut nested)?;
+        let state = self.close_level(&mut nested)?;
         out.section(&NestedComponentSection(&nested));
-        self.scope()?.components.push(Some(accessors));
+        self.scope()?.components.push(Some(state));
         Ok(())
     }
 
-    fn parse_component_submodule(&mut self, out: &mut Component, _: wasmparser::Parser, wasm: &[u8]) -> Outcome {
+    fn parse_component_submodule(
+        &mut self,
+        out: &mut Component,
+        _: wasmparser::Parser,
+        wasm: &[u8],
+    ) -> Outcome {
         let info = ModuleInfo::read(wasm)?;
         let module = module::instrument(wasm, &info, self.variant).map_err(Error::UserError)?;
         out.section(&ModuleSection(&module));
@@ -278,7 +297,11 @@ impl ReencodeComponent for Rewriter {
         Ok(())
     }
 
-    fn parse_component_custom_section(&mut self, _: &mut Component, _: wasmparser::CustomSectionReader<'_>) -> Outcome {
+    fn parse_component_custom_section(
+        &mut self,
+        _: &mut Component,
+        _: wasmparser::CustomSectionReader<'_>,
+    ) -> Outcome {
         Ok(()) // names of items by index, which have moved
     }
 
@@ -321,7 +344,11 @@ impl ReencodeComponent for Rewriter {
             self.count_alias(&alias)?;
             if let ComponentAlias::InstanceExport { kind, instance_index, name } = alias {
                 let name = names::flat(name);
-                aliases.alias(Alias::InstanceExport { instance: instance_index, kind: kind.into(), name: &name });
+                aliases.alias(Alias::InstanceExport {
+                    instance: instance_index,
+                    kind: kind.into(),
+                    name: &name,
+                });
             } else {
                 let alias = self.component_alias(alias)?;
                 aliases.alias(alias);
@@ -424,7 +451,11 @@ impl ReencodeComponent for Rewriter {
         utils::parse_component_defined_type(self, out, ty)
     }
 
-    fn parse_component_canonical(&mut self, out: &mut CanonicalFunctionSection, function: CanonicalFunction) -> Outcome {
+    fn parse_component_canonical(
+        &mut self,
+        out: &mut CanonicalFunctionSection,
+        function: CanonicalFunction,
+    ) -> Outcome {
         if let CanonicalFunction::ResourceDrop { .. } = function {
             let function = self.lowered.next().ok_or_else(|| lost("a dropped resource"))?;
             out.lower(function, []);

@@ -34,7 +34,10 @@ pub fn drop(resource: &str) -> String {
 /// Must agree with `host/generate-wit/src/names.rs`.
 pub fn flat(name: &str) -> Cow<'_, str> {
     for kind in ["method", "static", "constructor"] {
-        let rest = name.strip_prefix('[').and_then(|rest| rest.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(']'));
+        let rest = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_prefix(kind))
+            .and_then(|rest| rest.strip_prefix(']'));
         if let Some(rest) = rest {
             return Cow::Owned(format!("{kind}-{}", rest.replace('.', "-")));
         }

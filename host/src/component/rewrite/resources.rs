@@ -54,13 +54,18 @@ pub fn dropped(wasm: &[u8]) -> Result<Vec<Exported>, ComponentError> {
             }
             Payload::ComponentCanonicalSection(section) => {
                 let (Some(types), Some(level)) = (validator.types(0), levels.last_mut()) else {
-                    return Err(ComponentError::Rewriter("a canonical section outside a component".to_owned()));
+                    return Err(ComponentError::Rewriter(
+                        "a canonical section outside a component".to_owned(),
+                    ));
                 };
                 while level.known < types.component_instance_count() {
                     let instance = level.known;
                     level.known += 1;
                     for (name, item) in &types[types.component_instance_at(instance)].exports {
-                        if let ComponentEntityType::Type { created: ComponentAnyTypeId::Resource(id), .. } = item.ty {
+                        if let ComponentEntityType::Type {
+                            created: ComponentAnyTypeId::Resource(id), ..
+                        } = item.ty
+                        {
                             let exported = Exported { instance, name: name.clone() };
                             level.exporters.entry(id.resource()).or_insert(exported);
                         }
@@ -73,8 +78,12 @@ pub fn dropped(wasm: &[u8]) -> Result<Vec<Exported>, ComponentError> {
                         ComponentAnyTypeId::Resource(id) => level.exporters.get(&id.resource()),
                         _ => None,
                     };
-                    let place =
-                        || Place { components: level.path.clone(), module: None, function: None, offset: offset as u64 };
+                    let place = || Place {
+                        components: level.path.clone(),
+                        module: None,
+                        function: None,
+                        offset: offset as u64,
+                    };
                     out.push(exported.ok_or_else(|| refused(Reason::LooseResource, place()))?.clone());
                 }
             }

@@ -16,8 +16,16 @@ pub const TYPE_HANDLE: u32 = 0;
 /// Index of `func(handle: u32)` in every type space.
 pub const TYPE_DROP: u32 = 1;
 
-/// The suffixes of the accessors that a component exports.
-pub type Accessors = Rc<Vec<String>>;
+/// The state of one instance of a component, with all within it.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The suffixes of the accessors that the component exports.
+    pub accessors: Vec<String>,
+    /// Linear memories, those of accessors included.
+    pub memories: usize,
+    /// Mutable globals.
+    pub globals: usize,
+}
 
 /// One level while it is being rewritten. Counts are of the new component.
 #[derive(Default)]
@@ -26,8 +34,6 @@ pub struct Scope {
     pub index: u32,
     /// How many components nested in it have begun.
     pub subcomponents: u32,
-    /// How many core modules have begun.
-    pub submodules: u32,
     /// Old to new component function indices.
     pub functions: Vec<u32>,
     /// Component functions so far.
@@ -41,13 +47,13 @@ pub struct Scope {
     /// Core instances so far.
     pub core_instances: u32,
     /// Components; none for those that come from outside.
-    pub components: Vec<Option<Accessors>>,
+    pub components: Vec<Option<Rc<State>>>,
     /// Core modules; none for those that come from outside.
     pub modules: Vec<Option<Rc<ModuleInfo>>>,
     /// Core instances that have state of their own.
     pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
     /// Component instances that have accessors.
-    pub nested: Vec<(u32, Accessors)>,
+    pub nested: Vec<(u32, Rc<State>)>,
     /// The functions that drop handles, once they have been aliased.
     pub drops: HashMap<Exported, u32>,
 }

@@ -1,0 +1,140 @@
+//! Files that mean harm: an error each, and never a panic.
+
+use wasm_encoder as we;
+
+use super::{component_of, wat};
+use crate::component::limits;
+use crate::component::{ComponentError, Variant, inspect, rewrite, scan, wrap_core_module};
+
+fn exceeds(wasm: &[u8], what: &str) {
+    let limit = |result: Result<(), ComponentError>| match result {
+        Err(ComponentError::Limit { what: found, .. }) => assert_eq!(found, what),
+        other => panic!("{other:?}"),
+    };
+    limit(scan(wasm).map(|_| ()));
+    limit(rewrite(wasm, Variant::Boot).map(|_| ()));
+}
+
+#[test]
+fn other_files() {
+    for bytes in [&b""[..], b"\0as", b"#!/bin/sh\n", b"\x7fELF"] {
+        assert_eq!(scan(bytes).unwrap_err(), ComponentError::NotWasm);
+        assert_eq!(wrap_core_module(bytes).unwrap_err(), ComponentError::NotWasm);
+    }
+    // a version that nobody knows
+    assert!(matches!(scan(b"\0asm\x63\0\x01\0"), Err(ComponentError::Invalid { .. })));
+}
+
+#[test]
+fn too_large() {
+    let mut wasm = component_of("");
+    wasm.resize(limits::MAX_BYTES + 1, 0);
+    exceeds(&wasm, "bytes");
+}
+
+/// Every prefix and every single wrong byte of a component is an error or still a component.
+#[test]
+fn damaged_files() {
+    let wasm = wat(r#"(component
+        (import "a:b/i" (instance $i (export "r" (type (sub resource))) (export "f" (func (result string)))))
+        (alias export $i "r" (type $r))
+        (core func $drop (canon resource.drop $r))
+        (component $c (core module $m (memory 1) (global (mut i32) (i32.const 0)) (data (i32.const 0) "x"))
+            (core instance (instantiate $m)))
+        (core module $m (import "i" "drop" (func (param i32))) (table 1 funcref) (func (export "run")) (elem (i32.const 0) 1))
+        (core instance $k (instantiate $m (with "i" (instance (export "drop" (func $drop))))))
+        (instance (instantiate $c))
+        (func (export "run") (canon lift (core func $k "run"))))"#);
+    assert!(inspect(&wasm).unwrap().capturable);
+    let whole_sections = (0..wasm.len()).filter(|length| agree(&wasm[..*length])).count();
+    assert!(whole_sections < 20, "a prefix is a component only where a section ends");
+    let mut accepted = 0;
+    for at in 0..wasm.len() {
+        for flip in [0x01, 0x02, 0x40, 0x80, 0xff] {
+            let mut damaged = wasm.clone();
+            damaged[at] ^= flip;
+            accepted += usize::from(agree(&damaged));
+        }
+    }
+    assert!(accepted > 0);
+}
+
+/// Whether a file is accepted, about which the report and the rewriter must agree. What the rewriter
+/// gives out it has validated.
+fn agree(wasm: &[u8]) -> bool {
+    let capturable = inspect(wasm).is_ok_and(|report| report.capturable);
+    let component = wasmparser::Parser::is_component(wasm);
+    let rewritten = rewrite(wasm, Variant::Boot);
+    assert_eq!(rewritten.is_ok(), capturable && component, "{:?}", rewritten.err());
+    capturable && component
+}
+
+#[test]
+fn nested_too_deep() {
+    let mut component = we::Component::new();
+    for _ in 0..200 {
+        let mut outer = we::Component::new();
+        outer.section(&we::NestedComponentSection(&component));
+        component = outer;
+    }
+    exceeds(&component.finish(), "levels of nested components");
+}
+
+#[test]
+fn types_nested_too_deep() {
+    // (type (instance (type (instance ...)))), by hand: text would be as deep
+    let depth = 1_000_000;
+    let mut section = vec![1];
+    section.extend([0x42, 0x01, 0x01].repeat(depth));
+    section.extend([0x42, 0x00]);
+    let mut component = we::Component::new();
+    component.section(&we::RawSection { id: 7, data: &section });
+    exceeds(&component.finish(), "types within a component type");
+}
+
+#[test]
+fn too_many_modules_components_and_types() {
+    let mut component = we::Component::new();
+    let empty = we::Module::new();
+    for _ in 0..=limits::MAX_MODULES {
+        component.section(&we::ModuleSection(&empty));
+    }
+    exceeds(&component.finish(), "core modules");
+
+    let mut component = we::Component::new();
+    let empty = we::Component::new();
+    for _ in 0..=limits::MAX_COMPONENTS {
+        component.section(&we::NestedComponentSection(&empty));
+    }
+    exceeds(&component.finish(), "components");
+
+    let mut component = we::Component::new();
+    let mut types = we::ComponentTypeSection::new();
+    for _ in 0..=limits::MAX_TYPES {
+        types.defined_type().primitive(we::PrimitiveValType::U8);
+    }
+    component.section(&types);
+    exceeds(&component.finish(), "component types");
+}
+
+#[test]
+fn instances_that_multiply() {
+    let mut text = "(component $c0 (core module $m (memory 1)) (core instance (instantiate $m)))".to_owned();
+    for n in 1..12 {
+        let inner = n - 1;
+        text = format!(
+            "(component $c{n} {text} (instance (instantiate $c{inner})) (instance (instantiate $c{inner})))"
+        );
+    }
+    exceeds(&wat(&text), "stateful components");
+}
+
+#[test]
+fn too_much_state() {
+    let globals = "(global (mut i32) (i32.const 0)) ".repeat(limits::MAX_GLOBALS + 1);
+    exceeds(&component_of(&globals), "mutable globals");
+    let memories = "(memory 0) ".repeat(100);
+    let instances = "(core instance (instantiate $m)) ".repeat(6);
+    let component = format!("(component (core module $m {memories}) {instances})");
+    exceeds(&wat(&component), "memories");
+}

@@ -1,0 +1,203 @@
+//! Every reason for refusing, and what must not be refused.
+
+use super::{component_of, reasons, refusals, wat};
+use crate::component::{Place, Reason};
+
+/// The reasons for a component with this one module.
+fn of_module(module: &str) -> Vec<Reason> {
+    reasons(&component_of(module))
+}
+
+#[test]
+fn table_changes() {
+    let table = "(table $t 2 funcref) (elem $e func $f) (func $f)";
+    let code = |op: &str| of_module(&format!("{table} (func {op})"));
+    assert_eq!(code("i32.const 0 ref.null func table.set $t"), [Reason::TableChange("table.set")]);
+    assert_eq!(code("ref.null func i32.const 1 table.grow $t drop"), [Reason::TableChange("table.grow")]);
+    assert_eq!(
+        code("i32.const 0 ref.null func i32.const 1 table.fill $t"),
+        [Reason::TableChange("table.fill")]
+    );
+    let zeros = "i32.const 0 i32.const 0 i32.const 0";
+    assert_eq!(code(&format!("{zeros} table.copy $t $t")), [Reason::TableChange("table.copy")]);
+    assert_eq!(code(&format!("{zeros} table.init $t $e")), [Reason::TableChange("table.init")]);
+    // only table.init could tell that a segment is gone
+    assert_eq!(code("elem.drop $e"), []);
+    assert_eq!(code("i32.const 0 table.get $t drop"), []);
+    assert_eq!(code("i32.const 0 call_indirect $t"), []);
+}
+
+#[test]
+fn dropped_data() {
+    let init = "i32.const 0 i32.const 0 i32.const 1 memory.init $d";
+    let passive =
+        |code: &str| of_module(&format!("(memory 1) (data $d \"x\") (data $e \"y\") (func {code})"));
+    assert_eq!(passive(init), []);
+    assert_eq!(passive("data.drop $d"), []);
+    assert_eq!(passive(&format!("{init} data.drop $e")), []);
+    assert_eq!(passive(&format!("{init} data.drop $d")), [Reason::DataDrop]);
+    // an active segment is dropped from the start
+    let active = format!("(memory 1) (data $d (i32.const 0) \"x\") (func {init} data.drop $d)");
+    assert_eq!(of_module(&active), []);
+}
+
+#[test]
+fn many_dropped_segments_hide_nothing() {
+    let count = 200;
+    let mut module = "(memory 1) ".to_owned();
+    let mut code = String::new();
+    for n in 0..count {
+        module.push_str("(data \"x\") ");
+        code.push_str(&format!("data.drop {n} "));
+    }
+    let last = count - 1;
+    module.push_str(&format!("(func {code} i32.const 0 i32.const 0 i32.const 1 memory.init {last})"));
+    assert_eq!(of_module(&module), [Reason::DataDrop]);
+}
+
+#[test]
+fn memories_and_globals() {
+    assert_eq!(of_module("(memory 1 1 shared)"), [Reason::SharedMemory]);
+    assert_eq!(of_module("(memory i64 1)"), [Reason::Memory64]);
+    assert_eq!(of_module("(memory 1 (pagesize 1))"), [Reason::PageSize]);
+    assert_eq!(of_module("(table i64 1 funcref)"), [Reason::Memory64]);
+    assert_eq!(of_module("(global (mut funcref) (ref.null func))"), [Reason::ReferenceGlobal]);
+    assert_eq!(of_module("(global funcref (ref.null func))"), []);
+    assert_eq!(of_module("(memory 1) (memory 2) (global (mut v128) (v128.const i64x2 0 0))"), []);
+}
+
+#[test]
+fn garbage_collection_and_exceptions() {
+    assert_eq!(of_module("(type (struct (field i32)))"), [Reason::GarbageCollection]);
+    assert_eq!(of_module("(type (array (mut i8)))"), [Reason::GarbageCollection]);
+    assert_eq!(of_module("(tag)"), [Reason::Exceptions]);
+    let reasons = of_module("(func (param externref))");
+    assert!(matches!(&reasons[..], [Reason::Unsupported(_)]), "{reasons:?}");
+}
+
+#[test]
+fn what_has_no_name_of_its_own_is_refused_with_the_validators_words() {
+    for module in [
+        "(func (param i64 i64) local.get 0 local.get 1 i64.mul_wide_u drop drop)",
+        "(memory 1) (func i32.const 0 i32.atomic.load drop)",
+        "(func ref.null any drop)",
+    ] {
+        let refusals = refusals(&component_of(module));
+        assert!(matches!(refusals[0].reason, Reason::Unsupported(_)), "{refusals:?}");
+        assert!(refusals[0].place.offset > 8);
+    }
+}
+
+#[test]
+fn resources_of_the_guests_own() {
+    let defined = wat("(component (type $r (resource (rep i32))))");
+    assert_eq!(reasons(&defined), [Reason::GuestResource]);
+    let used = "(component (type $r (resource (rep i32)))
+        (core func (canon resource.new $r)) (core func (canon resource.rep $r)) (core func (canon resource.drop $r)))";
+    assert_eq!(reasons(&wat(used)), [Reason::GuestResource]);
+}
+
+#[test]
+fn resources_without_an_interface() {
+    let imported = wat("(component (import \"r\" (type (sub resource))))");
+    assert_eq!(reasons(&imported), [Reason::LooseResource]);
+    let dropped = "(component
+        (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+        (alias export $i \"r\" (type $r))
+        (component $c (import \"r\" (type $t (sub resource))) (core func (canon resource.drop $t)))
+        (instance (instantiate $c (with \"r\" (type $r)))))";
+    let refusals = refusals(&wat(dropped));
+    assert_eq!(refusals[0].reason, Reason::LooseResource);
+    assert_eq!(refusals[0].place.components, [0]);
+}
+
+#[test]
+fn asynchronous_components_and_threads() {
+    let stream = "(component (type $s (stream u8)) (core func (canon stream.new $s)))";
+    assert_eq!(reasons(&wat(stream)), [Reason::Async("StreamNew".to_owned())]);
+    let lift = "(component (core module $m (func (export \"f\")))
+        (core instance $i (instantiate $m))
+        (type $f (func async))
+        (func (type $f) (canon lift (core func $i \"f\") async)))";
+    assert_eq!(reasons(&wat(lift)), [Reason::Async("async lift or lower".to_owned())]);
+    let yielding = "(component (core func (canon thread.available_parallelism)))";
+    assert_eq!(reasons(&wat(yielding)), [Reason::Threads("ThreadAvailableParallelism".to_owned())]);
+}
+
+#[test]
+fn code_from_outside() {
+    let module = "(component (component $c (import \"m\" (core module $m)) (core instance (instantiate $m)))
+        (core module $m (memory 1)) (instance (instantiate $c (with \"m\" (core module $m)))))";
+    let refusals = refusals(&wat(module));
+    assert_eq!(refusals[0].reason, Reason::ForeignModule);
+    assert_eq!(refusals[0].place.components, [0]);
+
+    let component = "(component (component $c (import \"c\" (component $d)) (instance (instantiate $d)))
+        (component $d) (instance (instantiate $c (with \"c\" (component $d)))))";
+    assert_eq!(reasons(&wat(component)), [Reason::ForeignComponent]);
+}
+
+#[test]
+fn names_of_the_rewriters_own() {
+    let core = of_module("(func (export \"dormouse:global:0\"))");
+    assert_eq!(core, [Reason::ReservedName("dormouse:global:0".to_owned())]);
+    for name in ["dormouse-save", "DORMOUSE-load-i0"] {
+        let component = format!("(component (import \"f\" (func $f)) (export \"{name}\" (func $f)))");
+        assert_eq!(reasons(&wat(&component)), [Reason::ReservedName(name.to_owned())]);
+    }
+    // an interface of ours is something else
+    assert_eq!(reasons(&wat("(component (import \"dormouse:agent/lifecycle@0.1.0\" (instance)))")), []);
+}
+
+#[test]
+fn names_that_become_the_same() {
+    for (resource, function, becomes) in [
+        ("r", "method-r-f", "method-r-f"),
+        ("r", "drop-r", "drop-r"),
+        ("r-f", "[static]r-f.f", "static-r-f-f"),
+    ] {
+        let params = if function.contains("[static]") { "" } else { "(param \"x\" u8)" };
+        let component = format!(
+            "(component (import \"a:b/i\" (instance
+                (export \"r\" (type $r (sub resource)))
+                (export \"r-f\" (type $q (sub resource)))
+                (export \"[method]r.f\" (func (param \"self\" (borrow $r))))
+                (export \"[static]r.f-f\" (func))
+                (export \"{function}\" (func {params})))))"
+        );
+        let reasons = reasons(&wat(&component));
+        assert_eq!(reasons, [Reason::NameCollision(becomes.to_owned())], "{resource}");
+    }
+}
+
+#[test]
+fn the_place_is_named() {
+    let component = "(component
+        (core module (memory 1))
+        (component (core module (memory 1)))
+        (component
+            (core module (memory 1))
+            (core module
+                (import \"a\" \"f\" (func)) (table 1 funcref)
+                (func) (func i32.const 0 ref.null func table.set 0))))";
+    let wasm = wat(component);
+    let refusals = refusals(&wasm);
+    assert_eq!(refusals.len(), 1);
+    let Place { components, module, function, offset } = &refusals[0].place;
+    assert_eq!((components.as_slice(), *module, *function), (&[1][..], Some(1), Some(2)));
+    assert_eq!(wasm[*offset as usize], 0x26, "the instruction table.set");
+    let text = refusals[0].to_string();
+    assert!(
+        text.contains("`table.set`") && text.contains("function 2, core module 1, component 1, offset 0x"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_reason_is_given_once_for_a_module() {
+    let twice = "(table 1 funcref) (memory 1 1 shared)
+        (func i32.const 0 ref.null func table.set 0) (func i32.const 0 ref.null func table.set 0)";
+    let module = format!("(core module {twice})");
+    let wasm = wat(&format!("(component {module} {module})"));
+    assert_eq!(refusals(&wasm).len(), 4);
+}
