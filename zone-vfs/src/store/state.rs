@@ -133,7 +133,11 @@ impl State {
                     zone.set_quota(spec.quota);
                     zone
                 }
-                _ => Zone::new(spec.kind, spec.quota, *at, chunks.clone()),
+                _ => {
+                    // its root directory is part of its beginning, not a change of it
+                    let root = Zone::new(spec.kind, spec.quota, *at, chunks.clone()).snapshot()?;
+                    Zone::from_root(root, chunks.clone())
+                }
             };
             let root = working.snapshot()?;
             zones.push(ZoneState { working, synced: root.clone(), head: root });
