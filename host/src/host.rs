@@ -74,7 +74,7 @@ pub(crate) struct HostShared {
     pub images: Arc<ImageStore>,
     pub engines: Engines,
     store: Mutex<Option<Arc<Store>>>,
-    code: CodeCache,
+    code: Arc<CodeCache>,
     components: Components,
     templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
     agents: Mutex<HashMap<AgentId, Agent>>,
@@ -124,7 +124,7 @@ impl Host {
     pub fn open(options: HostOptions) -> Result<Self, AgentError> {
         let store = Store::open(&options.folder, &options.store)?;
         let images = Arc::new(ImageStore::open(&options.folder.join("images"))?);
-        let code = CodeCache::open(&options.folder.join("cache"))?;
+        let code = Arc::new(CodeCache::open(&options.folder.join("cache"))?);
         let components = Components::open(&options.folder.join("components"))?;
         let shared = Arc::new(HostShared {
             images,
@@ -152,7 +152,7 @@ impl Host {
 
     /// Whether the component's code is compiled already.
     pub fn is_compiled(&self, component: &[u8]) -> bool {
-        self.shared.code.has(&self.shared.code_key(component))
+        self.shared.code.has(&self.shared.code_key(blake3::hash(component).as_bytes()))
     }
 
     /// Makes a new agent, which is a fork of its component's genesis image.
@@ -207,12 +207,8 @@ impl Host {
     }
 
     /// Whether the code of the component with this hash is compiled already.
-    pub fn is_ready(&self, hash: &[u8; 32]) -> Result<bool, AgentError> {
-        if lock(&self.shared.templates).contains_key(hash) {
-            return Ok(true);
-        }
-        let component = self.shared.components.read(hash)?;
-        Ok(self.shared.code.has(&self.shared.code_key(&code::as_component(&component)?)))
+    pub fn is_ready(&self, hash: &[u8; 32]) -> bool {
+        self.shared.code.has(&self.shared.code_key(hash))
     }
 
     /// Whether the component's agents can share one genesis image: it asks about nothing while it is
@@ -299,7 +295,7 @@ impl HostShared {
         lock(&self.agents).entry(disk.id()).or_insert_with(|| Agent::new(self.clone(), disk)).clone()
     }
 
-    fn code_key(&self, component: &[u8]) -> code::CodeKey {
+    fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {
         CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
     }
 
@@ -314,28 +310,33 @@ impl HostShared {
         if let Some(template) = lock(&self.templates).get(hash) {
             return Ok(template.clone());
         }
+        let key = self.code_key(hash);
+        let restore = &self.engines.restore.engine;
+        let code = if let Some(code) = self.code.load(&key, restore)? {
+            code
+        } else {
+            self.compile(hash, &key)?;
+            let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
+            self.code.load(&key, restore)?.ok_or_else(missing)?
+        };
+        let template = Arc::new(Template::new(key, code, &self.code, &self.engines)?);
+        Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
+    }
+
+    /// Compiles a component of the store's, unless it is refused.
+    fn compile(&self, hash: &[u8; 32], key: &code::CodeKey) -> Result<(), AgentError> {
         let component = self.components.read(hash)?;
         let component = code::as_component(&component)?;
         let scan = component::scan(&component)?;
         if let Err(refusals) = &scan.capturable {
             return Err(ComponentError::Refused(refusals.clone()).into());
         }
-        crate::agent::world_of(&scan)?;
-        let key = self.code_key(&component);
-        let restore = &self.engines.restore.engine;
-        let code = if let Some(code) = self.code.load(&key, restore)? {
-            code
-        } else {
-            let compiler = match &self.options.compiler {
-                Some(compiler) => compiler.clone(),
-                None => Compiler::find()?,
-            };
-            self.code.make(&key, &component, &compiler)?;
-            let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
-            self.code.load(&key, restore)?.ok_or_else(missing)?
+        crate::agent::world_of(scan.world())?;
+        let compiler = match &self.options.compiler {
+            Some(compiler) => compiler.clone(),
+            None => Compiler::find()?,
         };
-        let template = Arc::new(Template::new(key, &scan, code, &self.engines)?);
-        Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
+        Ok(self.code.make(key, &component, &compiler)?)
     }
 
     /// Makes an image flat, in the background, if it has many changed pages.

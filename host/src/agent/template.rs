@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::InstancePre;
 
 use super::{AgentError, Live};
-use crate::code::{Code, CodeKey, SlotEngine};
-use crate::component::{self, Scan};
+use crate::code::{Code, CodeCache, CodeKey, SlotEngine};
+use crate::component;
 use crate::host::Engines;
 use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, World};
@@ -27,7 +27,7 @@ pub(crate) struct Template {
 
 /// Where the boot variant comes from when it is needed.
 pub(crate) struct Boot {
-    pub code: Code,
+    pub code: Arc<CodeCache>,
     pub engine: SlotEngine,
     pub linker: Arc<wasmtime::component::Linker<GuestState>>,
 }
@@ -48,8 +48,8 @@ struct GenesisAbout {
 }
 
 impl Template {
-    pub fn new(key: CodeKey, scan: &Scan, code: Code, engines: &Engines) -> Result<Self, AgentError> {
-        let world = world_of(scan)?;
+    pub fn new(key: CodeKey, code: Code, cache: &Arc<CodeCache>, engines: &Engines) -> Result<Self, AgentError> {
+        let world = world_of(code.about.world)?;
         let restore = engines
             .restore_linker
             .instantiate_pre(&code.restore)
@@ -57,12 +57,12 @@ impl Template {
         Ok(Self {
             key,
             world,
-            accessors: code.accessors.clone(),
+            accessors: code.about.accessors,
             restore,
             engine: engines.restore.clone(),
             genesis: tokio::sync::OnceCell::new(),
             warm: Mutex::default(),
-            boot: Boot { code, engine: engines.boot.clone(), linker: engines.boot_linker.clone() },
+            boot: Boot { code: cache.clone(), engine: engines.boot.clone(), linker: engines.boot_linker.clone() },
         })
     }
 
@@ -100,7 +100,7 @@ impl Template {
 
     /// An instance of the boot variant.
     pub async fn boot(&self, state: GuestState) -> Result<Live, AgentError> {
-        let component = self.boot.code.boot(&self.boot.engine.engine)?;
+        let component = self.boot.code.boot(&self.key, &self.boot.engine.engine)?;
         let pre = self
             .boot
             .linker
@@ -163,8 +163,8 @@ fn write_about(images: &ImageStore, name: &FlatName, genesis: &Genesis) -> Resul
 }
 
 /// The world that a component's exports make it part of.
-pub(crate) fn world_of(scan: &Scan) -> Result<World, AgentError> {
-    match scan.world() {
+pub(crate) fn world_of(world: component::World) -> Result<World, AgentError> {
+    match world {
         component::World::Command => Ok(World::Command),
         component::World::Agent => Ok(World::Agent),
         component::World::Other => Err(AgentError::Instantiate(

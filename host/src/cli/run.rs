@@ -51,7 +51,7 @@ pub fn environment(given: &[String]) -> anyhow::Result<Vec<(String, String)>> {
 
 /// Shows that a component is being compiled, where it has to be.
 pub fn compiling(host: &Host, agent: &Agent, name: &str) -> anyhow::Result<Option<Working>> {
-    let compiled = host.is_ready(&agent.about()?.component)?;
+    let compiled = host.is_ready(&agent.about()?.component);
     Ok((!compiled).then(|| Working::on(format!("compiling the component of {name}"))))
 }
 

@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::compile::{Compiled, Compiler, FILES};
+use super::compile::{ABOUT, Compiled, Compiler, code_file};
 use super::CodeError;
 use crate::component::{REWRITER_VERSION, Variant};
 
 /// The key of an entry; it also names the component's genesis image.
 pub(crate) type CodeKey = [u8; 32];
+
+/// Raised whenever an entry's layout changes.
+const ENTRY_VERSION: u32 = 1;
 
 /// The folder of compiled code.
 #[derive(Debug)]
@@ -29,8 +32,7 @@ pub(crate) struct CodeCache {
 /// Code that is ready to be instantiated.
 pub(crate) struct Code {
     pub restore: Component,
-    pub accessors: Vec<String>,
-    folder: PathBuf,
+    pub about: Compiled,
 }
 
 impl CodeCache {
@@ -64,8 +66,8 @@ impl CodeCache {
         Ok(Self { folder: folder.into(), mac_key })
     }
 
-    /// The key of a component's code. `engines` are those that will load it.
-    pub fn key(component: &[u8], boot: &Engine, restore: &Engine) -> CodeKey {
+    /// The key of a component's code, from the component's hash. `engines` are those that will load it.
+    pub fn key(component: &[u8; 32], boot: &Engine, restore: &Engine) -> CodeKey {
         struct Feed(blake3::Hasher);
         impl std::hash::Hasher for Feed {
             fn finish(&self) -> u64 {
@@ -77,8 +79,9 @@ impl CodeCache {
         }
         use std::hash::Hash;
         let mut feed = Feed(blake3::Hasher::new());
-        feed.0.update(blake3::hash(component).as_bytes());
+        feed.0.update(component);
         feed.0.update(&REWRITER_VERSION.to_le_bytes());
+        feed.0.update(&ENTRY_VERSION.to_le_bytes());
         for engine in [boot, restore] {
             engine.precompile_compatibility_hash().hash(&mut feed);
         }
@@ -91,15 +94,29 @@ impl CodeCache {
         self.folder.join(blake3::Hash::from_bytes(*key).to_hex().as_str())
     }
 
-    fn mac(&self, key: &CodeKey, folder: &Path) -> std::io::Result<blake3::Hash> {
+    fn mac(&self, key: &CodeKey, file: &str, content: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.mac_key);
         hasher.update(key);
-        for file in FILES {
-            let content = std::fs::read(folder.join(file))?;
-            hasher.update(&(content.len() as u64).to_le_bytes());
-            hasher.update(&content);
+        hasher.update(&(file.len() as u64).to_le_bytes());
+        hasher.update(file.as_bytes());
+        hasher.update(content);
+        hasher.finalize()
+    }
+
+    /// The content of a file of an entry, if its MAC is right.
+    fn checked(&self, key: &CodeKey, file: &str) -> Result<Vec<u8>, CodeError> {
+        let folder = self.entry(key);
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read(&path).map_err(CodeError::io(format!("reading {}", path.display())))
+        };
+        let content = read(file)?;
+        let stated: Option<[u8; 32]> = read(&format!("{file}.mac"))?.try_into().ok();
+        // `blake3::Hash` compares in constant time
+        match stated {
+            Some(stated) if self.mac(key, file, &content) == blake3::Hash::from_bytes(stated) => Ok(content),
+            _ => Err(CodeError::Cache(format!("{} does not match its MAC", folder.join(file).display()))),
         }
-        Ok(hasher.finalize())
     }
 
     /// Whether there is an entry; it may still be found damaged.
@@ -107,42 +124,43 @@ impl CodeCache {
         self.entry(key).exists()
     }
 
-    /// Loads an entry whose MAC is right.
+    /// Loads an entry. One that is damaged is removed, to be made anew.
     pub fn load(&self, key: &CodeKey, restore: &Engine) -> Result<Option<Code>, CodeError> {
-        let folder = self.entry(key);
-        let stated = match std::fs::read(folder.join("mac")) {
-            Ok(mac) => mac,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(CodeError::io(format!("reading {}", folder.display()))(e)),
-        };
-        let found = self.mac(key, &folder);
-        let stated: Option<[u8; 32]> = stated.try_into().ok();
-        let right = match (&found, stated) {
-            // `blake3::Hash` compares in constant time
-            (Ok(found), Some(stated)) => *found == blake3::Hash::from_bytes(stated),
-            _ => false,
-        };
-        if !right {
-            tracing::warn!("compiled code {} does not match its MAC: it is made anew", folder.display());
-            std::fs::remove_dir_all(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
+        if !self.has(key) {
             return Ok(None);
         }
-        let about = std::fs::read(folder.join(FILES[2])).map_err(CodeError::io("reading compiled code"))?;
-        let about: Compiled =
-            postcard::from_bytes(&about).map_err(|e| CodeError::Cache(format!("unreadable entry: {e}")))?;
-        let code = Self::deserialize(&folder, restore, Variant::Restore)?;
-        Ok(Some(Code { restore: code, accessors: about.accessors, folder }))
+        match self.load_entry(key, restore) {
+            Ok(code) => Ok(Some(code)),
+            Err(e) => {
+                let folder = self.entry(key);
+                tracing::warn!("{e}: the code is made anew");
+                std::fs::remove_dir_all(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
+                Ok(None)
+            }
+        }
     }
 
-    fn deserialize(folder: &Path, engine: &Engine, variant: Variant) -> Result<Component, CodeError> {
-        let file = folder.join(match variant {
-            Variant::Boot => FILES[0],
-            Variant::Restore => FILES[1],
-        });
-        // SAFETY: the MAC over the file has been checked in `load`, under a key that only the store's
-        // owner can read, in a folder that only the owner can write.
-        unsafe { Component::deserialize_file(engine, &file) }
-            .map_err(|e| CodeError::Cache(format!("{}: {e:#}", file.display())))
+    fn load_entry(&self, key: &CodeKey, restore: &Engine) -> Result<Code, CodeError> {
+        let about = self.checked(key, ABOUT)?;
+        let about: Compiled =
+            postcard::from_bytes(&about).map_err(|e| CodeError::Cache(format!("an unreadable entry: {e}")))?;
+        let component = self.deserialize(key, restore, Variant::Restore)?;
+        Ok(Code { restore: component, about })
+    }
+
+    fn deserialize(&self, key: &CodeKey, engine: &Engine, variant: Variant) -> Result<Component, CodeError> {
+        let file = code_file(variant);
+        drop(self.checked(key, file)?);
+        let path = self.entry(key).join(file);
+        // SAFETY: the MAC over the file has just been checked, under a key that only the store's owner
+        // can read, and the file lies in a folder that only the owner can write.
+        unsafe { Component::deserialize_file(engine, &path) }
+            .map_err(|e| CodeError::Cache(format!("{}: {e:#}", path.display())))
+    }
+
+    /// The boot variant of an entry, which is loaded only to make a genesis image.
+    pub fn boot(&self, key: &CodeKey, engine: &Engine) -> Result<Component, CodeError> {
+        self.deserialize(key, engine, Variant::Boot)
     }
 
     /// Compiles a component and keeps the result.
@@ -155,8 +173,11 @@ impl CodeCache {
         }
         std::fs::DirBuilder::new().mode(0o700).create(&temporary).map_err(io("making"))?;
         let made = compiler.compile(component, &temporary).and_then(|()| {
-            let mac = self.mac(key, &temporary).map_err(io("reading"))?;
-            std::fs::write(temporary.join("mac"), mac.as_bytes()).map_err(io("writing"))?;
+            for file in [code_file(Variant::Boot), code_file(Variant::Restore), ABOUT] {
+                let content = std::fs::read(temporary.join(file)).map_err(io("reading"))?;
+                let mac = self.mac(key, file, &content);
+                std::fs::write(temporary.join(format!("{file}.mac")), mac.as_bytes()).map_err(io("writing"))?;
+            }
             let entry = self.entry(key);
             if entry.exists() {
                 std::fs::remove_dir_all(&entry).map_err(io("replacing an entry by"))?;
@@ -169,12 +190,5 @@ impl CodeCache {
             }
         }
         made
-    }
-}
-
-impl Code {
-    /// The boot variant, which is loaded only to make a genesis image.
-    pub fn boot(&self, engine: &Engine) -> Result<Component, CodeError> {
-        CodeCache::deserialize(&self.folder, engine, Variant::Boot)
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::config;
 use super::CodeError;
-use crate::component::{Variant, limits, rewrite};
+use crate::component::{Variant, World, limits, rewrite, scan};
 
 /// The hidden command by which the program compiles.
 pub const COMPILE_COMMAND: &str = "__compile";
@@ -47,11 +47,22 @@ pub struct Compiler {
 /// What the child tells about a component that it has compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Compiled {
+    /// How the component is driven.
+    pub world: World,
     /// The endings of the accessors' names, in order.
     pub accessors: Vec<String>,
 }
 
-pub(super) const FILES: [&str; 3] = ["boot.cwasm", "restore.cwasm", "about"];
+/// The file of an entry that holds [`Compiled`].
+pub(super) const ABOUT: &str = "about";
+
+/// The file of an entry that holds a variant's code.
+pub(super) fn code_file(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Boot => "boot.cwasm",
+        Variant::Restore => "restore.cwasm",
+    }
+}
 
 impl Compiler {
     /// Finds the program: what `DORMOUSE_COMPILER` names, this program if it is `dormouse`, one beside
@@ -139,7 +150,9 @@ pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), Str
         .read_to_end(&mut component)
         .map_err(|e| format!("reading the component: {e}"))?;
     let mut accessors = None;
-    for (variant, file) in [(Variant::Boot, FILES[0]), (Variant::Restore, FILES[1])] {
+    let world = scan(&component).map_err(|e| e.to_string())?.world();
+    for variant in [Variant::Boot, Variant::Restore] {
+        let file = code_file(variant);
         let rewritten = rewrite(&component, variant).map_err(|e| e.to_string())?;
         let engine = wasmtime::Engine::new(&config(variant)).map_err(|e| format!("{e:#}"))?;
         let code = engine.precompile_component(&rewritten.wasm).map_err(|e| format!("{e:#}"))?;
@@ -148,7 +161,7 @@ pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), Str
             return Err("the two variants have different accessors".into());
         }
     }
-    let about = Compiled { accessors: accessors.unwrap_or_default() };
+    let about = Compiled { world, accessors: accessors.unwrap_or_default() };
     let about = postcard::to_stdvec(&about).map_err(|e| e.to_string())?;
-    std::fs::write(folder.join(FILES[2]), about).map_err(|e| format!("writing {}: {e}", FILES[2]))
+    std::fs::write(folder.join(ABOUT), about).map_err(|e| format!("writing {ABOUT}: {e}"))
 }

@@ -1,6 +1,6 @@
 //! What `dormouse inspect` says about a file.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::ComponentError;
 use super::refuse::Refusal;
@@ -12,7 +12,7 @@ const AGENT_PACKAGE: &str = "dormouse:agent/";
 const HANDLE: &str = "handle";
 
 /// How a component is driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
     /// It exports `wasi:cli/run`: one turn is the whole run.

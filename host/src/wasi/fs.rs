@@ -188,6 +188,15 @@ impl GuestState {
         if !d.flags.write {
             return Err(ErrorCode::BadDescriptor.into());
         }
+        if let Some(position) = position {
+            // what a contract refuses is refused here, with its own code: a stream's errors have none
+            self.on(d.zone, |z, access| {
+                if z.kind().is_append_only() && z.stat(access, d.inode)?.size != position {
+                    z.check(access, Operation::Overwrite)?;
+                }
+                Ok(())
+            })?;
+        }
         self.keep_another(d.zone, d.inode, Object::FileOutput { zone: d.zone, inode: d.inode, position })
     }
 
