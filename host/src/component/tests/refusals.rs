@@ -109,6 +109,25 @@ fn resources_without_an_interface() {
 }
 
 #[test]
+fn borrowed_handles_given_to_the_guest() {
+    let lifted = |ty: &str| {
+        format!(
+            "(component
+                (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+                (alias export $i \"r\" (type $r))
+                (core module $m (func (export \"f\") (param i32)))
+                (core instance $c (instantiate $m))
+                (type $t {ty})
+                (func (param \"x\" $t) (canon lift (core func $c \"f\"))))"
+        )
+    };
+    assert_eq!(reasons(&wat(&lifted("(borrow $r)"))), [Reason::BorrowedHandle]);
+    assert_eq!(reasons(&wat(&lifted("(tuple (borrow $r))"))), [Reason::BorrowedHandle]);
+    assert_eq!(reasons(&wat(&lifted("(own $r)"))), []);
+    assert_eq!(reasons(&wat(&lifted("(tuple (own $r))"))), []);
+}
+
+#[test]
 fn asynchronous_components_and_threads() {
     let stream = "(component (type $s (stream u8)) (core func (canon stream.new $s)))";
     assert_eq!(reasons(&wat(stream)), [Reason::Async("StreamNew".to_owned())]);
