@@ -1,6 +1,6 @@
 //! What a hostile binary may make this module do. Each limit has an error that names it.
 
-/// Bytes of a component or core module. CPython with libraries takes 20 to 60 MiB.
+/// Bytes of a component or core module. Python with its libraries takes 20 to 60 MiB.
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// How deep components may nest. The rewriter recurses once per level.

@@ -102,6 +102,9 @@ pub enum Reason {
     /// A component that comes from outside the component.
     #[error("it instantiates a component that it imports or takes from an instance")]
     ForeignComponent,
+    /// A function that the component offers takes a borrowed handle of an imported resource.
+    #[error("it exports a function that takes a borrowed handle, which is not supported yet")]
+    BorrowedHandle,
     /// A resource type imported by itself rather than as part of an interface.
     #[error("it imports or drops a resource type that belongs to no interface")]
     LooseResource,

@@ -161,16 +161,15 @@ impl Rewriter {
             }
             let exported = self.dropped.next().ok_or_else(|| lost("a dropped resource"))?;
             let scope = self.scope()?;
-            let function = match scope.drops.get(&exported) {
-                Some(function) => *function,
-                None => {
-                    let name = names::drop(&exported.name);
-                    let kind = ComponentExportKind::Func;
-                    aliases.alias(Alias::InstanceExport { instance: exported.instance, kind, name: &name });
-                    let function = scope.new_function();
-                    scope.drops.insert(exported, function);
-                    function
-                }
+            let function = if let Some(function) = scope.drops.get(&exported) {
+                *function
+            } else {
+                let name = names::drop(&exported.name);
+                let kind = ComponentExportKind::Func;
+                aliases.alias(Alias::InstanceExport { instance: exported.instance, kind, name: &name });
+                let function = scope.new_function();
+                scope.drops.insert(exported, function);
+                function
             };
             lowered.push(function);
         }

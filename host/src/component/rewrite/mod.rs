@@ -14,6 +14,7 @@
 //! [`scope`] holds the bookkeeping of one level, [`encode`] writes it, [`accessor`] closes it.
 
 mod accessor;
+mod borrows;
 mod encode;
 mod module;
 pub(super) mod names;

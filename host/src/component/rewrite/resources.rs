@@ -1,10 +1,11 @@
-//! Which interface each dropped handle belongs to.
+//! Which interface each dropped handle belongs to, and whether handles are only ever owned by guests.
 
 use std::collections::HashMap;
 
 use wasmparser::component_types::{ComponentAnyTypeId, ComponentEntityType, ResourceId};
 use wasmparser::{CanonicalFunction, Encoding, Parser, Payload, Validator};
 
+use super::borrows::takes_borrow;
 use super::refused;
 use crate::component::error::ComponentError;
 use crate::component::features;
@@ -30,6 +31,10 @@ struct Level {
 
 /// For every `resource.drop` of all levels, in the order of the file, the first instance that exports
 /// the type: the one that defines it.
+///
+/// # Errors
+/// A component is refused for a resource type that no instance exports, and for a function that takes
+/// a borrowed handle.
 pub fn dropped(wasm: &[u8]) -> Result<Vec<Exported>, ComponentError> {
     let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
     let mut validator = Validator::new_with_features(features::supported());
@@ -73,18 +78,26 @@ pub fn dropped(wasm: &[u8]) -> Result<Vec<Exported>, ComponentError> {
                 }
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, function) = item.map_err(invalid)?;
-                    let CanonicalFunction::ResourceDrop { resource } = function else { continue };
-                    let exported = match types.component_any_type_at(resource) {
-                        ComponentAnyTypeId::Resource(id) => level.exporters.get(&id.resource()),
-                        _ => None,
+                    let refuse = |reason| {
+                        let components = level.path.clone();
+                        refused(
+                            reason,
+                            Place { components, module: None, function: None, offset: offset as u64 },
+                        )
                     };
-                    let place = || Place {
-                        components: level.path.clone(),
-                        module: None,
-                        function: None,
-                        offset: offset as u64,
-                    };
-                    out.push(exported.ok_or_else(|| refused(Reason::LooseResource, place()))?.clone());
+                    match function {
+                        CanonicalFunction::ResourceDrop { resource } => {
+                            let exported = match types.component_any_type_at(resource) {
+                                ComponentAnyTypeId::Resource(id) => level.exporters.get(&id.resource()),
+                                _ => None,
+                            };
+                            out.push(exported.ok_or_else(|| refuse(Reason::LooseResource))?.clone());
+                        }
+                        CanonicalFunction::Lift { type_index, .. } if takes_borrow(types, type_index) => {
+                            return Err(refuse(Reason::BorrowedHandle));
+                        }
+                        _ => {}
+                    }
                 }
             }
             _ => {}

@@ -5,6 +5,7 @@ mod hostile;
 mod inspect;
 mod refusals;
 mod rewriting;
+mod running;
 mod wrapping;
 
 use super::{ComponentError, Reason, Refusal, scan};

@@ -44,14 +44,11 @@ fn dropped_data() {
 #[test]
 fn many_dropped_segments_hide_nothing() {
     let count = 200;
-    let mut module = "(memory 1) ".to_owned();
-    let mut code = String::new();
-    for n in 0..count {
-        module.push_str("(data \"x\") ");
-        code.push_str(&format!("data.drop {n} "));
-    }
     let last = count - 1;
-    module.push_str(&format!("(func {code} i32.const 0 i32.const 0 i32.const 1 memory.init {last})"));
+    let segments = "(data \"x\") ".repeat(count);
+    let drops: Vec<String> = (0..count).map(|n| format!("data.drop {n}")).collect();
+    let code = format!("{} i32.const 0 i32.const 0 i32.const 1 memory.init {last}", drops.join(" "));
+    let module = format!("(memory 1) {segments} (func {code})");
     assert_eq!(of_module(&module), [Reason::DataDrop]);
 }
 
@@ -109,6 +106,25 @@ fn resources_without_an_interface() {
     let refusals = refusals(&wat(dropped));
     assert_eq!(refusals[0].reason, Reason::LooseResource);
     assert_eq!(refusals[0].place.components, [0]);
+}
+
+#[test]
+fn borrowed_handles_given_to_the_guest() {
+    let lifted = |ty: &str| {
+        format!(
+            "(component
+                (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+                (alias export $i \"r\" (type $r))
+                (core module $m (func (export \"f\") (param i32)))
+                (core instance $c (instantiate $m))
+                (type $t {ty})
+                (func (param \"x\" $t) (canon lift (core func $c \"f\"))))"
+        )
+    };
+    assert_eq!(reasons(&wat(&lifted("(borrow $r)"))), [Reason::BorrowedHandle]);
+    assert_eq!(reasons(&wat(&lifted("(tuple (borrow $r))"))), [Reason::BorrowedHandle]);
+    assert_eq!(reasons(&wat(&lifted("(own $r)"))), []);
+    assert_eq!(reasons(&wat(&lifted("(tuple (own $r))"))), []);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! Rewritten components in wasmtime: what the text of a component promises, they do.
+
+use wasmtime::component::{Component, Instance, Linker};
+use wasmtime::{Engine, Store, StoreContextMut};
+
+use super::wat;
+use crate::component::{Rewritten, Variant, load_export, rewrite, save_export};
+
+/// What the host of `a:b/i` has been asked to do.
+#[derive(Default)]
+struct Calls {
+    made: u32,
+    dropped: Vec<u32>,
+}
+
+struct Running {
+    store: Store<Calls>,
+    instance: Instance,
+    accessors: Vec<String>,
+}
+
+impl Running {
+    fn start(wasm: &[u8], variant: Variant) -> Self {
+        let Rewritten { wasm, accessors, .. } = rewrite(wasm, variant).unwrap();
+        let engine = Engine::default();
+        let mut linker = Linker::new(&engine);
+        let mut host = linker.instance("a:b/i").unwrap();
+        host.func_wrap("constructor-r", |mut caller: StoreContextMut<'_, Calls>, ()| {
+            caller.data_mut().made += 1;
+            Ok((0x0700_0000 + caller.data().made,))
+        })
+        .unwrap();
+        host.func_wrap("method-r-get", |_: StoreContextMut<'_, Calls>, (handle,): (u32,)| Ok((handle + 1,)))
+            .unwrap();
+        host.func_wrap("drop-r", |mut caller: StoreContextMut<'_, Calls>, (handle,): (u32,)| {
+            caller.data_mut().dropped.push(handle);
+            Ok(())
+        })
+        .unwrap();
+        host.func_wrap("static-r-find", |_: StoreContextMut<'_, Calls>, (all,): (Vec<u32>,)| {
+            Ok((all.first().copied(),))
+        })
+        .unwrap();
+        host.func_wrap("plain", |_: StoreContextMut<'_, Calls>, ()| Ok(())).unwrap();
+        linker
+            .instance("a:b/j")
+            .unwrap()
+            .func_wrap("use-it", |_: StoreContextMut<'_, Calls>, (_,): (u32,)| Ok(()))
+            .unwrap();
+        let component = Component::new(&engine, wasm).unwrap();
+        let mut store = Store::new(&engine, Calls::default());
+        let instance = linker.instantiate(&mut store, &component).unwrap();
+        Self { store, instance, accessors }
+    }
+
+    fn call(&mut self, name: &str) -> u32 {
+        let function = self.instance.get_typed_func::<(), (u32,)>(&mut self.store, name).unwrap();
+        function.call(&mut self.store, ()).unwrap().0
+    }
+
+    fn each(&mut self, name: fn(&str) -> String) {
+        for suffix in self.accessors.clone() {
+            let function = self.instance.get_typed_func::<(), ()>(&mut self.store, name(&suffix)).unwrap();
+            function.call(&mut self.store, ()).unwrap();
+        }
+    }
+}
+
+/// A module whose `sum` adds up one global of each type, and whose `step` changes them all.
+const COUNTER: &str = r#"(core module $m
+    (global $a (mut i32) (i32.const 1)) (global $b (mut i64) (i64.const 10))
+    (global $c (mut f32) (f32.const 100)) (global $d (mut f64) (f64.const 1000))
+    (global $e (mut v128) (v128.const i32x4 0 0 0 10000))
+    (global $constant i32 (i32.const 0))
+    (func (export "sum") (result i32)
+        global.get $a
+        (i32.add (i32.wrap_i64 (global.get $b)))
+        (i32.add (i32.trunc_f32_s (global.get $c)))
+        (i32.add (i32.trunc_f64_s (global.get $d)))
+        (i32.add (i32x4.extract_lane 3 (global.get $e))))
+    (func (export "step") (result i32)
+        (global.set $a (i32.mul (global.get $a) (i32.const 2)))
+        (global.set $b (i64.mul (global.get $b) (i64.const 3)))
+        (global.set $c (f32.mul (global.get $c) (f32.const 4)))
+        (global.set $d (f64.mul (global.get $d) (f64.const 5)))
+        (global.set $e (i32x4.mul (global.get $e) (i32x4.splat (i32.const 6))))
+        i32.const 0))"#;
+
+#[test]
+fn loading_brings_saved_globals_back() {
+    let wasm = wat(&format!(
+        r#"(component
+            (component $child {COUNTER}
+                (core instance $i (instantiate $m))
+                (func (export "sum") (result u32) (canon lift (core func $i "sum")))
+                (func (export "step") (result u32) (canon lift (core func $i "step"))))
+            {COUNTER}
+            (core instance $i1 (instantiate $m)) (core instance $i2 (instantiate $m))
+            (instance $c1 (instantiate $child)) (instance $c2 (instantiate $child))
+            (func (export "sum1") (result u32) (canon lift (core func $i1 "sum")))
+            (func (export "step1") (result u32) (canon lift (core func $i1 "step")))
+            (func (export "sum2") (result u32) (canon lift (core func $i2 "sum")))
+            (func (export "step2") (result u32) (canon lift (core func $i2 "step")))
+            (export "sum3" (func $c1 "sum")) (export "step3" (func $c1 "step"))
+            (export "sum4" (func $c2 "sum")) (export "step4" (func $c2 "step")))"#
+    ));
+    let once = 2 + 30 + 400 + 5000 + 60000;
+    let mut run = Running::start(&wasm, Variant::Boot);
+    let sums = |run: &mut Running| ["sum1", "sum2", "sum3", "sum4"].map(|name| run.call(name));
+    run.call("step2");
+    run.call("step4");
+    let saved = [11111, once, 11111, once];
+    assert_eq!(sums(&mut run), saved);
+    run.each(save_export);
+    for step in ["step1", "step2", "step3", "step4"] {
+        run.call(step);
+    }
+    assert_ne!(sums(&mut run), saved);
+    run.each(load_export);
+    assert_eq!(sums(&mut run), saved);
+}
+
+#[test]
+fn the_restore_variant_starts_with_nothing_and_runs_nothing() {
+    let wasm = wat(r#"(component
+        (core module $m
+            (memory 1) (data (i32.const 8) "\2a\00\00\00") (data $p "\07\00\00\00")
+            (func $start (i32.store (i32.const 16) (i32.const 5)))
+            (start $start)
+            (func (export "active") (result i32) (i32.load (i32.const 8)))
+            (func (export "started") (result i32) (i32.load (i32.const 16)))
+            (func (export "passive") (result i32)
+                (memory.init $p (i32.const 24) (i32.const 0) (i32.const 4))
+                (i32.load (i32.const 24))))
+        (core instance $i (instantiate $m))
+        (func (export "active") (result u32) (canon lift (core func $i "active")))
+        (func (export "started") (result u32) (canon lift (core func $i "started")))
+        (func (export "passive") (result u32) (canon lift (core func $i "passive"))))"#);
+    let results = |variant| {
+        let mut run = Running::start(&wasm, variant);
+        ["active", "started", "passive"].map(|name| run.call(name))
+    };
+    assert_eq!(results(Variant::Boot), [42, 5, 7]);
+    assert_eq!(results(Variant::Restore), [0, 0, 7]);
+}
+
+#[test]
+fn handles_reach_the_host_as_numbers() {
+    let wasm = wat(super::rewriting::WITH_RESOURCE);
+    let mut run = Running::start(&wasm, Variant::Boot);
+    assert_eq!(run.call("run"), 0x0700_0002);
+    assert_eq!(run.call("run"), 0x0700_0003);
+    assert_eq!(run.store.data().dropped, [0x0700_0001, 0x0700_0002]);
+}
