@@ -10,7 +10,7 @@ help: ## Show this list
 
 demo: ## Build, and tell the story of one agent (needs Rust and a C compiler)
 	@scripts/build-guests.sh
-	$(CARGO) build --release --package dormouse
+	$(CARGO) build --package dormouse
 	@scripts/demo.sh
 
 test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ too)
