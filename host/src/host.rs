@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions};
 
-use crate::agent::{Agent, AgentError, AgentName, Template, ZoneOption, link_lifecycle};
+use crate::agent::{Agent, AgentError, AgentName, Running, Template, ZoneOption, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
 use crate::component::{self, ComponentError, Variant};
 use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
-use crate::wasi::{GuestState, MemoryLimits, Start};
+use crate::wasi::{GuestState, HandleTable, MemoryLimits, Start};
 
 /// How a host is opened.
 #[derive(Clone, Debug)]
@@ -77,7 +78,11 @@ pub(crate) struct HostShared {
     code: Arc<CodeCache>,
     components: Components,
     templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
-    agents: Mutex<HashMap<AgentId, Agent>>,
+    agents: Mutex<HashMap<AgentId, Weak<tokio::sync::Mutex<Option<Running>>>>>,
+    /// Held for reading while an image is made and not yet named by a record; for writing while image
+    /// files are reaped.
+    pub imaging: tokio::sync::RwLock<()>,
+    reap_due: AtomicBool,
     flattening: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -134,6 +139,8 @@ impl Host {
             components,
             templates: Mutex::default(),
             agents: Mutex::default(),
+            imaging: tokio::sync::RwLock::default(),
+            reap_due: AtomicBool::new(false),
             flattening: Mutex::default(),
             options,
         });
@@ -181,19 +188,10 @@ impl Host {
             starts: 0,
             next_start: Start::Created,
         };
-        if template.world == World::Agent && genesis.touched.any() {
-            // its memory depends on what it asked: it gets a genesis of its own
-            let state = GuestState {
-                args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
-                env: about.env.clone(),
-                limits: self.shared.options.memory,
-                mounts: zones.iter().map(|z| z.mount.clone()).collect(),
-                ..GuestState::default()
-            };
-            let name = FlatName::OwnGenesis(id.0);
-            let (own, _) = template.make_genesis(&self.shared.images, &name, state).await?;
-            generation.image = Some(own.image.reference().clone());
-            generation.handles = own.handles;
+        let own = template.world == World::Agent && genesis.touched.any();
+        if own {
+            generation.image = None;
+            generation.handles = HandleTable::default();
         }
         let new = NewAgent {
             name: name.as_str().into(),
@@ -203,7 +201,15 @@ impl Host {
         let store = self.store()?;
         let task = tokio::task::spawn_blocking(move || store.create(id, &new, zones));
         let disk = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
-        Ok(self.shared.adopt(disk))
+        let agent = self.shared.adopt(disk);
+        if own {
+            // its memory depends on what it asked: it gets a genesis of its own, over its own zones
+            if let Err(e) = agent.own_genesis(&template).await {
+                self.remove(&agent).await?;
+                return Err(e);
+            }
+        }
+        Ok(agent)
     }
 
     /// Whether the code of the component with this hash is compiled already.
@@ -256,6 +262,7 @@ impl Host {
     pub async fn remove(&self, agent: &Agent) -> Result<(), AgentError> {
         let mut running = agent.running.lock().await;
         *running = None;
+        let _alone = self.shared.imaging.write().await;
         let (store, id) = (self.store()?, agent.id());
         let task = tokio::task::spawn_blocking(move || store.remove(id));
         task.await.map_err(|e| AgentError::Task(e.to_string()))??;
@@ -271,10 +278,13 @@ impl Host {
         template.prepare(count).await
     }
 
-    /// Closes the host: instances are dropped, work behind the turns is finished, the store is closed.
+    /// Closes the host: work behind the turns is finished, warm slots are dropped, the store is closed.
+    /// Agents that are still held answer [`zone_vfs::store::StoreError::Closed`] from here on.
     pub fn close(self) -> Result<(), AgentError> {
         self.shared.join_flattening();
-        lock(&self.shared.agents).clear();
+        if self.shared.reap_due.swap(false, Ordering::Relaxed) {
+            self.shared.reap_images()?;
+        }
         lock(&self.shared.templates).clear();
         let store = lock(&self.shared.store).take();
         match store.map(Arc::try_unwrap) {
@@ -285,6 +295,9 @@ impl Host {
     }
 }
 
+/// Image files that nothing needs are looked for after this many generations of an agent.
+const REAP_EVERY: u64 = 128;
+
 impl HostShared {
     pub fn store(&self) -> Result<Arc<Store>, AgentError> {
         lock(&self.store).clone().ok_or_else(|| zone_vfs::store::StoreError::Closed.into())
@@ -292,7 +305,17 @@ impl HostShared {
 
     /// The one [`Agent`] of a disk, so that its turns queue.
     pub fn adopt(self: &Arc<Self>, disk: Arc<Disk>) -> Agent {
-        lock(&self.agents).entry(disk.id()).or_insert_with(|| Agent::new(self.clone(), disk)).clone()
+        let mut agents = lock(&self.agents);
+        let known = agents.get(&disk.id()).and_then(Weak::upgrade);
+        let running = known.unwrap_or_else(|| {
+            if agents.len() >= 2 * agents.values().filter(|a| a.strong_count() > 0).count() + 64 {
+                agents.retain(|_, a| a.strong_count() > 0);
+            }
+            let running = Arc::default();
+            agents.insert(disk.id(), Arc::downgrade(&running));
+            running
+        });
+        Agent { host: self.clone(), disk, running }
     }
 
     fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {
@@ -341,6 +364,9 @@ impl HostShared {
 
     /// Makes an image flat, in the background, if it has many changed pages.
     pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image) {
+        if generation.0 % REAP_EVERY == 0 {
+            self.reap_due.store(true, Ordering::Relaxed);
+        }
         if image.reference().changed_pages() <= self.options.flatten_at {
             return;
         }

@@ -17,6 +17,22 @@
 //! | [`host`] | what a platform embeds |
 //!
 //! The zones, their contracts and the store beneath are the crate `zone-vfs`.
+//!
+//! ```no_run
+//! use dormouse::{AgentName, AgentOptions, Event, Host, HostOptions};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::open(HostOptions::new("/var/lib/my-platform/dormouse"))?;
+//! let component = std::fs::read("notes.wasm")?;
+//! let notes = host.create(&AgentName::new("notes")?, &component, AgentOptions::default()).await?;
+//! let report = notes.send(Event::message("note buy milk")?).await?;
+//! println!("generation {}: {:?}", report.generation, report.reply);
+//! let others = notes.fork(&[AgentName::new("notes-b")?, AgentName::new("notes-c")?], None).await?;
+//! drop((notes, others)); // they sleep
+//! host.close()?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod agent;
 #[cfg(feature = "cli")]

@@ -86,7 +86,7 @@ pub enum AgentError {
         limit: usize,
     },
     /// Something of the host's own failed.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         /// What was tried.
         what: String,

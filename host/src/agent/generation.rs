@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use zone_vfs::contract::ZoneKind;
 use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, Done, NewAgent, NewGeneration, Store, StoreError};
+use zone_vfs::store::{Cause, DiskInfo, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
-use super::{Agent, AgentError, AgentName, Resumed, Running};
+use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::image::FlatName;
-use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
 
 /// Agents that one fork makes, at most.
@@ -50,32 +50,60 @@ impl Agent {
         let (mut live, warm) = template.slot().await?;
         let started = Instant::now();
         let starts = generation.starts + 1;
-        let mut state = self.state(&about, &generation, starts);
-        state.lifecycle.id = info.id.to_string();
-        state.lifecycle.name = info.name;
+        let mut state = self.state(&info, &about, &generation, starts);
         state.attach(self.disk.clone())?;
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
-        *running = Some(Running { live, image, starts });
+        *running = Some(Running { live, image, starts, disk: self.disk.clone() });
         Ok(Resumed { generation: head.number, took, was_live: false, warm, memory })
     }
 
-    fn state(&self, about: &AgentAbout, generation: &GenerationAbout, starts: u64) -> GuestState {
+    fn state(&self, info: &DiskInfo, about: &AgentAbout, generation: &GenerationAbout, starts: u64) -> GuestState {
         GuestState {
             table: generation.handles.clone(),
             args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
             env: about.env.clone(),
             outside: Box::new(LiveOutside::new(generation.monotonic, false)),
-            lifecycle: Lifecycle {
-                generation: starts,
-                parent: about.parent.clone(),
-                start: generation.next_start,
-                ..Lifecycle::default()
-            },
+            lifecycle: Lifecycle::of(info, starts, generation.next_start),
             limits: self.host.options.memory,
             ..GuestState::default()
         }
+    }
+
+    /// Instantiates the component with the agent's own environment, arguments and zones, as a turn of
+    /// its own, and takes the image.
+    pub(crate) async fn own_genesis(&self, template: &Template) -> Result<(), AgentError> {
+        let _running = self.running.lock().await;
+        let _imaging = self.host.imaging.read().await;
+        let info = self.disk.info()?;
+        let about: AgentAbout = journal::decode(&info.about)?;
+        let mut generation = self.generation_about(&self.disk.generation(info.head)?)?;
+        let event = EventRecord::Run(about.args.clone());
+        self.disk.begin(TurnStyle::Transaction, &journal::encode(&event)?)?;
+        let made = async {
+            let mut state = self.state(&info, &about, &generation, generation.starts + 1);
+            state.attach(self.disk.clone())?;
+            template.make_genesis(&self.host.images, &FlatName::OwnGenesis(info.id.0), state).await
+        };
+        let (genesis, live) = match made.await {
+            Ok(made) => made,
+            Err(e) => {
+                self.abandon().await?;
+                return Err(e);
+            }
+        };
+        generation.monotonic = {
+            let mut live = live;
+            live.store.data_mut().outside.monotonic()
+        };
+        generation.image = Some(genesis.image.reference().clone());
+        generation.handles = genesis.handles;
+        generation.starts += 1;
+        let outcome = journal::encode(&OutcomeRecord::Reply(Vec::new()))?;
+        let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)? };
+        await_done(|done| self.disk.end(&outcome, Some(new), done)).await?;
+        Ok(self.disk.release()?)
     }
 
     /// Writes a generation and drops the instance. Waits for a turn that is going on.
@@ -86,24 +114,20 @@ impl Agent {
         // every turn ends with an image: what stands in memory now is what the head's image holds
         let number =
             await_done(|done| self.disk.mark(NewGeneration { cause: Cause::Paused, about }, done)).await?;
-        if running.take().is_some() {
-            self.disk.release()?;
-        }
+        *running = None;
         Ok(number)
     }
 
-    /// Drops the instance; the agent stands at its head, on disk.
-    pub async fn park_to_disk(&self) -> Result<(), AgentError> {
-        if self.running.lock().await.take().is_some() {
-            self.disk.release()?;
-        }
-        Ok(())
+    /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
+    pub async fn sleep(&self) {
+        *self.running.lock().await = None;
     }
 
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation
     /// `to`; episodic memory and logs stay as they are now.
     pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {
         let mut running = self.running.lock().await;
+        let _imaging = self.host.imaging.read().await;
         let target = self.disk.generation(to)?;
         let mut about = self.generation_about(&target)?;
         let head = self.generation_about(&self.disk.generation(self.disk.info()?.head)?)?;
@@ -115,7 +139,6 @@ impl Agent {
             about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
         }
         *running = None;
-        self.disk.release()?;
         let about = journal::encode(&about)?;
         Ok(await_done(|done| self.disk.rewind(to, &about, done)).await?)
     }
@@ -126,6 +149,7 @@ impl Agent {
             return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
         }
         let running = self.running.lock().await;
+        let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
         let at = at.unwrap_or(info.head);
         let generation = self.disk.generation(at)?;

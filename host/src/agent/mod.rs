@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{Disk, DiskInfo, Generation};
+use zone_vfs::store::{Disk, DiskInfo, Generation, StoreError};
 
 use crate::host::HostShared;
 use crate::image::Image;
@@ -36,14 +36,27 @@ pub(crate) use self::instance::Live;
 pub(crate) use self::template::{Template, world_of};
 pub(crate) use self::zones::zones;
 
-/// A live instance, standing where `image` says.
+/// A live instance, standing where `image` says. Dropped, it leaves what it holds open to the
+/// generation that it came from, or to nobody.
 pub(crate) struct Running {
     pub live: Live,
     pub image: Image,
     pub starts: u64,
+    pub disk: Arc<Disk>,
 }
 
-/// One agent. Cheap to clone; turns are taken one after the other.
+impl Drop for Running {
+    fn drop(&mut self) {
+        // within a turn that fails this is refused, and the zones are taken back as a whole
+        match self.disk.release() {
+            Ok(()) | Err(StoreError::Busy) => {}
+            Err(e) => tracing::error!("letting go of open files: {e}"),
+        }
+    }
+}
+
+/// One agent. Cheap to clone; turns are taken one after the other. When the last clone is dropped the
+/// agent sleeps: its instance goes, its last turn's generation stays.
 #[derive(Clone)]
 pub struct Agent {
     pub(crate) host: Arc<HostShared>,
@@ -73,10 +86,6 @@ pub struct Resumed {
 }
 
 impl Agent {
-    pub(crate) fn new(host: Arc<HostShared>, disk: Arc<Disk>) -> Self {
-        Self { host, disk, running: Arc::default() }
-    }
-
     /// The agent's id.
     pub fn id(&self) -> AgentId {
         self.disk.id()

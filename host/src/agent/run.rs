@@ -65,13 +65,7 @@ impl Agent {
             env,
             stdio: options.stdio,
             outside: Box::new(LiveOutside::new(0, true)),
-            lifecycle: Lifecycle {
-                id: info.id.to_string(),
-                name: info.name.clone(),
-                generation: starts,
-                parent: about.parent.clone(),
-                start: Start::Created,
-            },
+            lifecycle: Lifecycle::of(&info, starts, Start::Created),
             limits: self.host.options.memory,
             ..GuestState::default()
         };

@@ -105,6 +105,12 @@ impl Agent {
         let Some(mut now) = running.take() else {
             return Err(AgentError::Task("the agent is not running at its turn's end".into()));
         };
+        // no image file is reaped between the image and the commit that names it
+        let _imaging = self.host.imaging.read().await;
+        let head = FlatName::Generation(self.disk.id().0, self.disk.info()?.head.0);
+        if let Some(flat) = self.host.images.rebase(&now.image, &head)? {
+            now.image = flat;
+        }
         now.live.save().await?;
         let (now, about) = self.capture(now, Start::Resumed).await?;
         let outcome = match reply {
@@ -153,9 +159,8 @@ impl Agent {
     /// what the turn left is kept beside.
     async fn fail(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
         *running = None;
-        let text = reason.to_string();
-        match await_done(|done| self.disk.fail(&text, done)).await {
-            Ok(_) => reason,
+        match self.settled_fail(&reason.to_string()).await {
+            Ok(()) => reason,
             Err(e) => {
                 tracing::error!("the failed turn could not be recorded: {e}");
                 self.give_up(running, reason).await

@@ -5,7 +5,7 @@ use zone_vfs::store::{Cause, Outcome};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
-use super::output::{age, print_json, print_table, size, table, time};
+use super::output::{age, print_json, print_table, say, size, table, time};
 use super::{run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
@@ -30,7 +30,7 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
     if a.json {
         print_json(&json!({ "name": a.name, "id": agent.id().to_string(), "generation": 0 }))?;
     } else {
-        println!("created {} ({})", a.name, agent.about()?.world.name());
+        say(format_args!("created {} ({})", a.name, agent.about()?.world.name()))?;
     }
     Ok(0)
 }
@@ -39,7 +39,7 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     let agents = a.agents.iter().map(|name| Ok((name, host.agent(name)?))).collect::<Result<Vec<_>, crate::AgentError>>()?;
     for (name, agent) in agents {
         host.remove(&agent).await?;
-        println!("removed {name}");
+        say(format_args!("removed {name}"))?;
     }
     Ok(0)
 }

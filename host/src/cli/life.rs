@@ -3,7 +3,7 @@ use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::Cause;
 
 use super::args::{ForkArguments, OneAgent, RewindArguments};
-use super::output::{age, duration, print_json, print_table, size, table, time};
+use super::output::{age, duration, print_json, print_table, say, size, table, time};
 use super::run;
 use crate::agent::AgentName;
 use crate::{AgentError, Host};
@@ -14,7 +14,7 @@ pub async fn pause(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     if a.json {
         print_json(&json!({ "agent": a.agent, "generation": generation.0 }))?;
     } else {
-        println!("paused {} as generation {generation}", a.agent);
+        say(format_args!("paused {} as generation {generation}", a.agent))?;
     }
     Ok(0)
 }
@@ -31,13 +31,13 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
             "microseconds": resumed.took.as_nanos() as f64 / 1e3, "warm_slot": resumed.warm,
         }))?;
     } else {
-        println!(
+        say(format_args!(
             "resumed {} at generation {}: {} of memory in {}",
             a.agent,
             resumed.generation,
             size(resumed.memory),
             duration(resumed.took)
-        );
+        ))?;
     }
     Ok(0)
 }
@@ -48,7 +48,7 @@ pub async fn rewind(host: &Host, a: &RewindArguments) -> anyhow::Result<u8> {
     if a.json {
         print_json(&json!({ "agent": a.agent, "rewound_to": a.generation, "generation": made.0 }))?;
     } else {
-        println!("rewound {} to generation {}; it stands at generation {made}", a.agent, a.generation);
+        say(format_args!("rewound {} to generation {}; it stands at generation {made}", a.agent, a.generation))?;
     }
     Ok(0)
 }
@@ -95,13 +95,13 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
         return Ok(0);
     }
     for name in names.iter().take(20) {
-        println!("forked {} into {name}", a.agent);
+        say(format_args!("forked {} into {name}", a.agent))?;
     }
     if names.len() > 20 {
-        println!("... and {} more", names.len() - 20);
+        say(format_args!("... and {} more", names.len() - 20))?;
     }
     if names.len() > 1 {
-        println!("{} forks in {}", names.len(), duration(took));
+        say(format_args!("{} forks in {}", names.len(), duration(took)))?;
     }
     Ok(0)
 }

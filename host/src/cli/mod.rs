@@ -20,6 +20,7 @@ use anyhow::Context;
 use clap::Parser;
 
 use self::args::{Arguments, Command, CompileArguments};
+use crate::code::Compiler;
 use crate::{Host, HostOptions};
 
 /// The status of a guest that trapped: what a shell shows for an abort.
@@ -79,6 +80,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
+    options.compiler = Some(Compiler::this()?);
     let host = Host::open(options)?;
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use zone_vfs::id::Timestamp;
+use zone_vfs::store::StoreError;
 
 use super::terminal::escape;
+use crate::AgentError;
 
 /// Prints an error: what happened, why, and what to do next.
 pub fn report(e: &anyhow::Error) {
@@ -23,14 +25,14 @@ pub fn report(e: &anyhow::Error) {
 }
 
 fn hint(e: &anyhow::Error) -> Option<&'static str> {
-    use zone_vfs::store::StoreError;
     for cause in e.chain() {
-        match cause.downcast_ref::<crate::AgentError>() {
-            Some(crate::AgentError::NoAgent(_)) => return Some("`dormouse ps` lists the agents"),
+        let store = match cause.downcast_ref::<AgentError>() {
+            Some(AgentError::NoAgent(_)) => return Some("`dormouse ps` lists the agents"),
             Some(e) if e.is_no_space() => return Some("nothing was lost: free some space and try again"),
-            _ => {}
-        }
-        match cause.downcast_ref::<StoreError>() {
+            Some(AgentError::Store(e)) => Some(e),
+            _ => cause.downcast_ref::<StoreError>(),
+        };
+        match store {
             Some(StoreError::NameTaken(_)) => {
                 return Some("choose another name, or remove that agent with `dormouse rm`");
             }
@@ -72,6 +74,11 @@ pub fn print_table(table: &Table) -> anyhow::Result<()> {
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
+}
+
+/// Prints a line; a reader that has gone is an error, not a panic.
+pub fn say(line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }
 
 /// Prints a value as JSON.

@@ -69,7 +69,7 @@ pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
         Ok(bytes) => {
             terminal::print(&bytes)?;
             if std::io::stdout().is_terminal() && !bytes.is_empty() && bytes.last() != Some(&b'\n') {
-                println!();
+                output::say(format_args!(""))?;
             }
             Ok(0)
         }

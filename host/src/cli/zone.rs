@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow, bail};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions as LocalOptions};
 use serde_json::json;
-use zone_vfs::contract::Principal;
+use zone_vfs::contract::{Operation, Principal};
 use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
 use zone_vfs::store::wait;
 use zone_vfs::tree::{FileKind, Name};
-use zone_vfs::zone::{Access, OpenOptions, Stat, Zone, ZoneError};
+use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
 
 use super::args::{ZoneArguments, ZoneCommand};
 use super::output::{print_json, print_table, size, table, time};
@@ -263,7 +263,14 @@ fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Resul
     let options = OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
     let append_only = view.with(|z, _| Ok(z.kind().is_append_only()))?;
     let options = if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
-    let inode = view.with(|z, access| z.open(access, Inode::ROOT, path.as_bytes(), options))?;
+    let inode = view.with(|z, access| {
+        let opened = z.open(access, Inode::ROOT, path.as_bytes(), options);
+        if append_only && opened.as_ref().is_err_and(|e| e.code == ErrorCode::Exist) {
+            // a file that is there would have to be overwritten: the contract says why not
+            z.check(access, Operation::Overwrite)?;
+        }
+        opened
+    })?;
     let written = (|| {
         let mut at = 0;
         let mut piece = vec![0; PIECE];

@@ -35,11 +35,24 @@ pub(crate) struct Code {
     pub about: Compiled,
 }
 
+/// Removes what a compilation left that was interrupted. The store's lock is held: none is going on.
+fn remove_unfinished(folder: &Path) -> Result<(), CodeError> {
+    let io = || CodeError::io(format!("clearing up {}", folder.display()));
+    for entry in std::fs::read_dir(folder).map_err(io())? {
+        let path = entry.map_err(io())?.path();
+        if path.extension().is_some_and(|e| e == "tmp") {
+            std::fs::remove_dir_all(&path).map_err(io())?;
+        }
+    }
+    Ok(())
+}
+
 impl CodeCache {
     /// Opens the folder, which is made for its owner alone when it is missing.
     pub fn open(folder: &Path) -> Result<Self, CodeError> {
         let io = |what: &str| CodeError::io(format!("{what} {}", folder.display()));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io("making the folder"))?;
+        remove_unfinished(folder)?;
         let path = folder.join("mac.key");
         let mac_key = match std::fs::read(&path) {
             Ok(bytes) => bytes

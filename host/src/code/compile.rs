@@ -65,6 +65,12 @@ pub(super) fn code_file(variant: Variant) -> &'static str {
 }
 
 impl Compiler {
+    /// This very program, which has to be `dormouse` or to call [`compile_child`] as it does.
+    pub fn this() -> Result<Self, CodeError> {
+        let program = std::env::current_exe().map_err(CodeError::io("finding this program"))?;
+        Ok(Self { program, limits: CompileLimits::default() })
+    }
+
     /// Finds the program: what `DORMOUSE_COMPILER` names, this program if it is `dormouse`, one beside
     /// it, or one in the path.
     pub fn find() -> Result<Self, CodeError> {

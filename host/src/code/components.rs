@@ -20,6 +20,13 @@ impl Components {
     pub fn open(folder: &Path) -> Result<Self, CodeError> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(CodeError::io(format!("making the folder {}", folder.display())))?;
+        let io = || CodeError::io(format!("clearing up {}", folder.display()));
+        for entry in std::fs::read_dir(folder).map_err(io())? {
+            let path = entry.map_err(io())?.path();
+            if path.extension().is_some_and(|e| e == "tmp") {
+                std::fs::remove_file(&path).map_err(io())?;
+            }
+        }
         Ok(Self { folder: folder.into() })
     }
 

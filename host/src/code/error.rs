@@ -24,7 +24,7 @@ pub enum CodeError {
     #[error("the component {0} is not in the store, or is damaged")]
     NoComponent(String),
     /// The system refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         /// What was tried.
         what: String,

@@ -40,7 +40,7 @@ impl ImageStore {
                 }
             }
         }
-        self.write_flat(name, &lengths, None, pages.into_iter())?;
+        self.write_flat(name, &lengths, None, None, pages.into_iter())?;
         self.flat_image(name)
     }
 
@@ -93,7 +93,7 @@ impl ImageStore {
                 .iter()
                 .map(|p| Ok((p.memory, p.page, mapped.changed(p)?)))
                 .chain(fresh.iter().map(|p| Ok(*p)));
-            self.write_flat(flat, &lengths, Some(&mapped.base), pages)?;
+            self.write_flat(flat, &lengths, Some(&mapped.base), None, pages)?;
             return self.flat_image(flat);
         }
         let mut pages = kept;
@@ -107,7 +107,7 @@ impl ImageStore {
             files: files.iter().map(|f| f.name).collect(),
             pages,
         };
-        Ok(Image { reference, base: mapped.base.clone(), files })
+        Ok(Image { reference, base: mapped.base.clone(), files, rebased: mapped.rebased })
     }
 
     /// Appends the pages that are not zero to the agent's file and makes them durable.
@@ -193,9 +193,9 @@ impl Image {
     }
 }
 
-/// Tells whether a page that was written differs from what lies under it. Only asked where every
-/// page is a candidate, or where nothing was mapped: by `PAGEMAP_SCAN` a page over the base that is
-/// a candidate has been written, and is taken to differ.
+/// Tells whether a page differs from the base. By `PAGEMAP_SCAN` a candidate has been written, and is
+/// taken to differ; it is compared where every page is a candidate, and where the instance was mapped
+/// from another file.
 struct BaseReader<'a> {
     base: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
     compare: bool,
@@ -206,7 +206,7 @@ impl<'a> BaseReader<'a> {
     fn new(image: &'a Image, memory: usize) -> Self {
         Self {
             base: image.base_memory(memory),
-            compare: DirtyTracking::here() == DirtyTracking::Comparison,
+            compare: image.rebased || DirtyTracking::here() == DirtyTracking::Comparison,
             name: image.base.name.to_string(),
         }
     }

@@ -21,6 +21,7 @@ impl ImageStore {
         name: &FlatName,
         lengths: &[u64],
         base: Option<&FlatFile>,
+        source: Option<[u8; 32]>,
         pages: impl Iterator<Item = Result<Page<'a>, ImageError>>,
     ) -> Result<(), ImageError> {
         let temporary = format!("{name}.tmp");
@@ -34,7 +35,7 @@ impl ImageStore {
                 .mode(0o600)
                 .open(&path)
                 .map_err(Self::io(&temporary))?;
-            let header = FlatHeader::of(lengths);
+            let header = FlatHeader::of(lengths, source);
             let page = format::encode(format::FLAT, &header)
                 .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
             file.set_len(header.file_len()).map_err(Self::io(&temporary))?;
@@ -65,7 +66,11 @@ impl ImageStore {
     /// Makes a flat file `name` of an image that has changed pages. It is the same image.
     pub fn flatten(&self, image: &Image, name: &FlatName) -> Result<(), ImageError> {
         let pages = image.reference.pages.iter().map(|p| Ok((p.memory, p.page, image.changed(p)?)));
-        self.write_flat(name, &image.reference.memories, Some(&image.base), pages)
+        let source = image
+            .reference
+            .digest()
+            .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
+        self.write_flat(name, &image.reference.memories, Some(&image.base), Some(source), pages)
     }
 }
 

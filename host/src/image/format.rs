@@ -32,6 +32,8 @@ pub(super) const PAGES: [u8; 8] = *b"DORMPAGE";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FlatHeader {
     pub memories: Vec<FlatMemory>,
+    /// The digest of the image that was made flat, where it was made from one.
+    pub source: Option<[u8; 32]>,
 }
 
 /// Where one memory lies in a flat file.
@@ -45,7 +47,7 @@ pub(super) struct FlatMemory {
 
 impl FlatHeader {
     /// One memory after the other, behind the header.
-    pub fn of(lengths: &[u64]) -> Self {
+    pub fn of(lengths: &[u64], source: Option<[u8; 32]>) -> Self {
         let mut offset = PAGE as u64;
         let memories = lengths
             .iter()
@@ -55,7 +57,7 @@ impl FlatHeader {
                 memory
             })
             .collect();
-        Self { memories }
+        Self { memories, source }
     }
 
     /// Bytes of the whole file.
@@ -123,9 +125,9 @@ mod tests {
     #[test]
     fn headers_are_as_version_1_wrote_them() {
         assert_eq!(VERSION, 1, "keep a golden of every version");
-        let flat = encode(FLAT, &FlatHeader::of(&[65536, 131_072])).unwrap();
+        let flat = encode(FLAT, &FlatHeader::of(&[65536, 131_072], Some([7; 32]))).unwrap();
         assert_eq!(&flat[..8], b"DORMFLAT");
-        assert_eq!(&flat[20..31], &[2, 0x80, 0x20, 0x80, 0x80, 4, 0x80, 0xa0, 4, 0x80, 0x80]);
+        assert_eq!(&flat[20..34], &[2, 0x80, 0x20, 0x80, 0x80, 4, 0x80, 0xa0, 4, 0x80, 0x80, 8, 1, 7]);
         let pages = encode(PAGES, &PagesHeader { agent: Uuid::nil(), number: 7 }).unwrap();
         assert_eq!(&pages[..8], b"DORMPAGE");
         assert_eq!(pages[16], 18, "a length-prefixed uuid and one number");
@@ -135,10 +137,10 @@ mod tests {
     #[test]
     fn a_header_that_was_changed_is_refused() {
         let file = tempfile::tempfile().unwrap();
-        let page = encode(FLAT, &FlatHeader::of(&[65536])).unwrap();
+        let page = encode(FLAT, &FlatHeader::of(&[65536], None)).unwrap();
         let read_back = || read::<FlatHeader>(FLAT, &file, "x");
         file.write_all_at(&page, 0).unwrap();
-        assert_eq!(read_back().unwrap(), FlatHeader::of(&[65536]));
+        assert_eq!(read_back().unwrap(), FlatHeader::of(&[65536], None));
         for at in [0, 8, 13, 17, 22] {
             let mut changed = page.clone();
             changed[at] ^= 0x40;

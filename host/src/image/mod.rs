@@ -29,7 +29,7 @@ pub use self::store::{Image, ImageStore};
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// Reading, writing or mapping an image file failed.
-    #[error("image file {file}: {source}")]
+    #[error("image file {file}")]
     Io {
         /// The file's name inside the image folder.
         file: String,
@@ -64,7 +64,7 @@ pub enum ImageError {
         instance: usize,
     },
     /// The system refused address space or a mapping.
-    #[error("mapping guest memory: {0}{hint}", hint = map_hint(.0))]
+    #[error("mapping guest memory{hint}", hint = map_hint(.0))]
     Map(#[source] std::io::Error),
     /// The image is larger than an image may be.
     #[error("the guest's memory has {pages} changed pages, an image holds at most {limit}")]

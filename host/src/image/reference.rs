@@ -99,6 +99,11 @@ impl ImageReference {
         self.memories.iter().sum()
     }
 
+    /// Names exactly this image: what a flat file that was made of it states.
+    pub(super) fn digest(&self) -> Result<[u8; 32], String> {
+        Ok(*blake3::hash(&postcard::to_stdvec(self).map_err(|e| e.to_string())?).as_bytes())
+    }
+
     /// Checks what a record from outside may have wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.memories.len() > usize::from(u16::MAX) || self.files.len() > usize::from(u16::MAX) {

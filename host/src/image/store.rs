@@ -94,6 +94,9 @@ pub struct Image {
     pub(super) reference: ImageReference,
     pub(super) base: Arc<FlatFile>,
     pub(super) files: Vec<Arc<PagesFile>>,
+    /// The instance that stands here was mapped from another file of the same content, so that a page
+    /// it has written need not differ from the base.
+    pub(super) rebased: bool,
 }
 
 impl Image {
@@ -154,7 +157,7 @@ impl ImageStore {
         let file = File::open(self.path(name)).map_err(Self::io(name))?;
         let header: FlatHeader = format::read(format::FLAT, &file, &name.to_string())?;
         let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
-        if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>())
+        if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>(), header.source)
             || header.memories.iter().any(|m| m.len % PAGE as u64 != 0)
         {
             return Err(damaged("its header places memories where none can be"));
@@ -220,15 +223,29 @@ impl ImageStore {
     /// Opens what `reference` names. Where `flattened` is given and its flat file has been made
     /// since, that is taken instead, which is the same image and faster to map.
     pub fn image(&self, reference: &ImageReference, flattened: Option<&FlatName>) -> Result<Image, ImageError> {
-        if let Some(name) = flattened {
-            if !reference.pages.is_empty() && self.has_flat(name) {
-                return self.flat_image(name);
-            }
+        if let Some(image) = flattened.and_then(|name| self.flattened(reference, name).transpose()) {
+            return image;
         }
         reference.check().map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
         let base = self.flat(&reference.base)?;
         let files = reference.files.iter().map(|f| self.pages_file(*f)).collect::<Result<_, _>>()?;
-        Ok(Image { reference: reference.clone(), base, files })
+        Ok(Image { reference: reference.clone(), base, files, rebased: false })
+    }
+
+    /// The flat file `name`, if it was made of just this image.
+    fn flattened(&self, reference: &ImageReference, name: &FlatName) -> Result<Option<Image>, ImageError> {
+        if reference.pages.is_empty() || !self.has_flat(name) {
+            return Ok(None);
+        }
+        let image = self.flat_image(name)?;
+        let digest = reference.digest().map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
+        Ok((image.base.header.source == Some(digest)).then_some(image))
+    }
+
+    /// The same image on a flat file that was made of it since, if there is one: for an instance over
+    /// which `image` was mapped, and whose pages will be compared with the flat file from here on.
+    pub fn rebase(&self, image: &Image, name: &FlatName) -> Result<Option<Image>, ImageError> {
+        Ok(self.flattened(&image.reference, name)?.map(|flat| Image { rebased: true, ..flat }))
     }
 
     /// Opens a flat file as an image.
@@ -236,7 +253,7 @@ impl ImageStore {
         let base = self.flat(name)?;
         let memories = base.header.memories.iter().map(|m| m.len).collect();
         let reference = ImageReference { base: name.clone(), memories, files: Vec::new(), pages: Vec::new() };
-        Ok(Image { reference, base, files: Vec::new() })
+        Ok(Image { reference, base, files: Vec::new(), rebased: false })
     }
 
     /// The file beside a flat file that says what belongs to it.

@@ -50,6 +50,15 @@ impl From<HandleError> for FsError {
     }
 }
 
+/// Bytes of file content that a zone keeps in memory before they go to the chunk store.
+const RESIDENT: usize = 64 << 20;
+
+/// Moves content to the chunk store when much of it is in memory.
+#[inline]
+fn bound_memory(zone: &mut Zone) -> Result<(), ZoneError> {
+    if zone.resident_bytes() > RESIDENT { zone.spill() } else { Ok(()) }
+}
+
 /// The result of a filesystem call.
 pub type FsResult<T> = Result<T, FsError>;
 
@@ -298,7 +307,11 @@ impl GuestState {
             return Err(ErrorCode::BadDescriptor.into());
         }
         let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
-        let written = self.on(d.zone, |z, access| z.write(access, d.inode, offset, bytes))?;
+        let written = self.on(d.zone, |z, access| {
+            let written = z.write(access, d.inode, offset, bytes)?;
+            bound_memory(z)?;
+            Ok(written)
+        })?;
         Ok(written as u64)
     }
 
@@ -311,7 +324,10 @@ impl GuestState {
         bytes: &[u8],
     ) -> Result<(), FsError> {
         self.on(zone, |z, access| match position {
-            None => z.append(access, inode, bytes).map(|_| ()),
+            None => {
+                z.append(access, inode, bytes)?;
+                bound_memory(z)
+            }
             Some(mut at) => {
                 let mut rest = bytes;
                 while !rest.is_empty() {
@@ -319,7 +335,7 @@ impl GuestState {
                     rest = &rest[written..];
                     at += written as u64;
                 }
-                Ok(())
+                bound_memory(z)
             }
         })
     }

@@ -6,7 +6,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use zone_vfs::contract::Principal;
 use zone_vfs::id::Inode;
-use zone_vfs::store::Disk;
+use zone_vfs::store::{Disk, DiskInfo};
 use zone_vfs::zone::Access;
 
 use super::object::{Descriptor, Flags, Object};
@@ -37,10 +37,23 @@ pub struct Lifecycle {
     pub name: String,
     /// Changes with every start.
     pub generation: u64,
-    /// The name and generation that the agent is a fork of.
+    /// The id of the agent that it is a fork of.
     pub parent: Option<String>,
     /// Why this instance was started.
     pub start: Start,
+}
+
+impl Lifecycle {
+    /// What an agent is told that has been started `starts` times.
+    pub(crate) fn of(info: &DiskInfo, starts: u64, start: Start) -> Self {
+        Self {
+            id: info.id.to_string(),
+            name: info.name.clone(),
+            generation: starts,
+            parent: info.parent.map(|(id, _)| id.to_string()),
+            start,
+        }
+    }
 }
 
 impl Default for Lifecycle {

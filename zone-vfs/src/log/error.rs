@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The device failed.
-    #[error("{file}: {source}")]
+    #[error("{file}")]
     Io {
         /// Which file.
         file: String,

@@ -23,7 +23,7 @@ pub enum StoreError {
         folder: String,
     },
     /// The folder could not be opened or made.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         /// What was tried.
         what: String,

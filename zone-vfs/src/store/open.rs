@@ -71,6 +71,7 @@ impl Store {
             }
             opened => opened?,
         };
+        tracing::debug!("the store's device is {}", device.kind());
         let key = read_key(&*device)?;
         let segments = SegmentOptions { cache: options.cache, ..SegmentOptions::default() };
         let segments = Arc::new(Segments::open(device.clone(), key, segments)?);
