@@ -58,7 +58,7 @@ impl Default for SegmentOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
     /// The device failed.
-    #[error("{file}: {source}")]
+    #[error("{file}")]
     Io {
         /// Which file.
         file: String,

@@ -64,7 +64,7 @@ pub enum SuperblockError {
     #[error("no space left for {FILE:?}")]
     NoSpace,
     /// The device failed.
-    #[error("{FILE}: {0}")]
+    #[error("{FILE}")]
     Io(#[source] io::Error),
     /// A write or flush failed, now or earlier; the store has to be opened again.
     #[error("the superblock is poisoned by a failed write: {0}")]
