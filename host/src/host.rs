@@ -1,6 +1,6 @@
 //! The host: what a platform embeds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions};
+use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions, ZoneSpec};
 
 use crate::agent::{Agent, AgentError, AgentName, Running, Template, ZoneOption, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
@@ -168,8 +168,22 @@ impl Host {
             return Err(zone_vfs::store::StoreError::NameTaken(name.to_string()).into());
         }
         let zones = crate::agent::zones(&options.zones)?;
-        let hash = self.shared.components.keep(component)?;
-        let template = self.shared.template_off_thread(hash).await?;
+        let (hash, template) = self.shared.admit_off_thread(component).await?;
+        let made = self.create_admitted(name, hash, &template, zones, options).await;
+        if made.is_err() {
+            self.shared.forget_unused(&hash)?;
+        }
+        made
+    }
+
+    async fn create_admitted(
+        &self,
+        name: &AgentName,
+        hash: [u8; 32],
+        template: &Arc<Template>,
+        zones: Vec<ZoneSpec>,
+        options: AgentOptions,
+    ) -> Result<Agent, AgentError> {
         let genesis = template.genesis(&self.shared.images).await?.clone();
         let id = Store::new_id()?;
         let about = AgentAbout {
@@ -182,6 +196,7 @@ impl Host {
         };
         let mut generation = GenerationAbout {
             component: hash,
+            rewriter: component::REWRITER_VERSION,
             image: (template.world == World::Agent).then(|| genesis.image.reference().clone()),
             handles: genesis.handles,
             monotonic: 0,
@@ -204,7 +219,7 @@ impl Host {
         let agent = self.shared.adopt(disk);
         if own {
             // its memory depends on what it asked: it gets a genesis of its own, over its own zones
-            if let Err(e) = agent.own_genesis(&template).await {
+            if let Err(e) = agent.own_genesis(template).await {
                 self.remove(&agent).await?;
                 return Err(e);
             }
@@ -220,16 +235,16 @@ impl Host {
     /// Whether the component's agents can share one genesis image: it asks about nothing while it is
     /// instantiated. Compiles it if need be.
     pub async fn shares_genesis(&self, component: &[u8]) -> Result<bool, AgentError> {
-        let hash = self.shared.components.keep(component)?;
-        let template = self.shared.template_off_thread(hash).await?;
-        Ok(!template.genesis(&self.shared.images).await?.touched.any())
+        let (hash, template) = self.shared.admit_off_thread(component).await?;
+        let shares = !template.genesis(&self.shared.images).await?.touched.any();
+        self.shared.forget_unused(&hash)?;
+        Ok(shares)
     }
 
     /// Gives a command's agent another component, for the runs to come. Its zones stay.
     pub async fn replace_command(&self, agent: &Agent, component: &[u8], name: &str) -> Result<(), AgentError> {
         let _alone = agent.running.lock().await;
-        let hash = self.shared.components.keep(component)?;
-        let template = self.shared.template_off_thread(hash).await?;
+        let (hash, template) = self.shared.admit_off_thread(component).await?;
         let mut about = agent.about()?;
         if about.world != World::Command || template.world != World::Command {
             return Err(AgentError::World {
@@ -322,10 +337,34 @@ impl HostShared {
         CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
     }
 
-    async fn template_off_thread(self: &Arc<Self>, hash: [u8; 32]) -> Result<Arc<Template>, AgentError> {
-        let shared = self.clone();
-        let task = tokio::task::spawn_blocking(move || shared.template(&hash));
+    /// Compiles a component, unless it is refused, and only then keeps it.
+    fn admit(&self, component: &[u8]) -> Result<([u8; 32], Arc<Template>), AgentError> {
+        let hash = *blake3::hash(component).as_bytes();
+        let key = self.code_key(&hash);
+        if !self.code.has(&key) {
+            self.compile(component, &key)?;
+        }
+        self.components.keep(component)?;
+        Ok((hash, self.template(&hash)?))
+    }
+
+    async fn admit_off_thread(self: &Arc<Self>, component: &[u8]) -> Result<([u8; 32], Arc<Template>), AgentError> {
+        let (shared, component) = (self.clone(), component.to_vec());
+        let task = tokio::task::spawn_blocking(move || shared.admit(&component));
         task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// Removes a component that is no agent's.
+    fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
+        let store = self.store()?;
+        for (_, id) in store.agents()? {
+            let about: AgentAbout = journal::decode(&store.disk(id)?.info()?.about)?;
+            if about.component == *hash {
+                return Ok(());
+            }
+        }
+        lock(&self.templates).remove(hash);
+        Ok(self.components.remove(hash)?)
     }
 
     /// The template of the component with this hash, compiled if need be.
@@ -338,7 +377,7 @@ impl HostShared {
         let code = if let Some(code) = self.code.load(&key, restore)? {
             code
         } else {
-            self.compile(hash, &key)?;
+            self.compile(&self.components.read(hash)?, &key)?;
             let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
             self.code.load(&key, restore)?.ok_or_else(missing)?
         };
@@ -346,10 +385,9 @@ impl HostShared {
         Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
     }
 
-    /// Compiles a component of the store's, unless it is refused.
-    fn compile(&self, hash: &[u8; 32], key: &code::CodeKey) -> Result<(), AgentError> {
-        let component = self.components.read(hash)?;
-        let component = code::as_component(&component)?;
+    /// Compiles a component, unless it is refused.
+    fn compile(&self, component: &[u8], key: &code::CodeKey) -> Result<(), AgentError> {
+        let component = code::as_component(component)?;
         let scan = component::scan(&component)?;
         if let Err(refusals) = &scan.capturable {
             return Err(ComponentError::Refused(refusals.clone()).into());
@@ -362,12 +400,12 @@ impl HostShared {
         Ok(self.code.make(key, &component, &compiler)?)
     }
 
-    /// Makes an image flat, in the background, if it has many changed pages.
-    pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image) {
+    /// Makes an image flat, in the background, if it has more than `above` changed pages.
+    pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image, above: usize) {
         if generation.0 % REAP_EVERY == 0 {
             self.reap_due.store(true, Ordering::Relaxed);
         }
-        if image.reference().changed_pages() <= self.options.flatten_at {
+        if image.reference().changed_pages() <= above {
             return;
         }
         let mut flattening = lock(&self.flattening);
@@ -397,12 +435,15 @@ impl HostShared {
         }
     }
 
-    /// Removes the image files that no generation of any agent names.
+    /// Removes the image files and components that no generation of any agent names.
     fn reap_images(&self) -> Result<u64, AgentError> {
         let store = self.store()?;
-        let (mut flats, mut pages) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
+        let mut components = HashSet::new();
         for (_, id) in store.agents()? {
             let disk = store.disk(id)?;
+            let about: AgentAbout = journal::decode(&disk.info()?.about)?;
+            components.insert(about.component);
             for generation in disk.generations() {
                 flats.insert(FlatName::Generation(id.0, generation.number.0));
                 let bytes = disk.payload(&generation.about)?;
@@ -410,6 +451,7 @@ impl HostShared {
                     continue;
                 }
                 let about: GenerationAbout = journal::decode(&bytes)?;
+                components.insert(about.component);
                 if let Some(image) = about.image {
                     flats.insert(image.base().clone());
                     pages.extend(image.files().iter().copied());
@@ -419,6 +461,8 @@ impl HostShared {
         for template in lock(&self.templates).values() {
             flats.insert(FlatName::Genesis(template.key));
         }
+        lock(&self.templates).retain(|hash, _| components.contains(hash));
+        self.components.retain(&components)?;
         Ok(self.images.retain(&flats, &pages)?)
     }
 }

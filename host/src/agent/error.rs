@@ -77,6 +77,22 @@ pub enum AgentError {
         /// The limit.
         limit: usize,
     },
+    /// The image was taken by another version of the rewriter.
+    #[error("its memory was captured by version {found} of the rewriter, this program has version {supported}: use the version of dormouse that made it")]
+    OtherRewriter {
+        /// The version that took it.
+        found: u32,
+        /// The version here.
+        supported: u32,
+    },
+    /// The agent's memory is larger than it may be here.
+    #[error("the agent has a memory of {needed} bytes, and {limit} are allowed: raise --max-memory")]
+    MemoryLimit {
+        /// Bytes of its largest memory.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A payload over the limit.
     #[error("the payload has {len} bytes, an event at most {limit}")]
     PayloadTooLarge {

@@ -7,12 +7,18 @@ use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, DiskInfo, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
+use crate::component::REWRITER_VERSION;
 use crate::image::FlatName;
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
 
 /// Agents that one fork makes, at most.
 pub const MAX_FORKS: usize = 100_000;
+
+/// A paused image with more changed pages than this is made flat, behind the pause.
+const FLATTEN_PAUSED: usize = 16;
+/// So many forks at once are worth a flat image.
+const MANY_FORKS: usize = 4;
 
 /// Awaits what a store calls back.
 pub(crate) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
@@ -44,6 +50,13 @@ impl Agent {
         let generation = self.generation_about(&head)?;
         let template = self.template_of(&generation.component)?;
         let reference = generation.image.as_ref().ok_or(AgentError::NoMemory { generation: head.number })?;
+        if generation.rewriter != REWRITER_VERSION {
+            return Err(AgentError::OtherRewriter { found: generation.rewriter, supported: REWRITER_VERSION });
+        }
+        let limit = self.host.options.memory.memory as u64;
+        if let Some(needed) = reference.memory_sizes().iter().copied().find(|bytes| *bytes > limit) {
+            return Err(AgentError::MemoryLimit { needed, limit });
+        }
         let flat = FlatName::Generation(self.disk.id().0, head.number.0);
         let image = self.host.images.image(reference, Some(&flat))?;
         generation.handles.check().map_err(journal::JournalError::Damaged)?;
@@ -109,12 +122,23 @@ impl Agent {
     /// Writes a generation and drops the instance. Waits for a turn that is going on.
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
         let mut running = self.running.lock().await;
+        let _imaging = self.host.imaging.read().await;
         let head = self.disk.generation(self.disk.info()?.head)?;
         let about = self.disk.payload(&head.about)?.to_vec();
+        let image = match self.generation_about(&head)?.image {
+            Some(reference) => {
+                let flat = FlatName::Generation(self.disk.id().0, head.number.0);
+                Some(self.host.images.image(&reference, Some(&flat))?)
+            }
+            None => None,
+        };
         // every turn ends with an image: what stands in memory now is what the head's image holds
         let number =
             await_done(|done| self.disk.mark(NewGeneration { cause: Cause::Paused, about }, done)).await?;
         *running = None;
+        if let Some(image) = image {
+            self.host.flatten_later(self, number, &image, FLATTEN_PAUSED);
+        }
         Ok(number)
     }
 
@@ -151,13 +175,31 @@ impl Agent {
         let running = self.running.lock().await;
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
-        let at = at.unwrap_or(info.head);
+        let at = match at {
+            Some(at) => at,
+            None if self.disk.stands_at_head() => info.head,
+            None => {
+                // the operator has written since the last turn: that is part of how the agent stands
+                let about = self.disk.payload(&self.disk.generation(info.head)?.about)?.to_vec();
+                let now = NewGeneration { cause: Cause::Operated, about };
+                await_done(|done| self.disk.mark(now, done)).await?
+            }
+        };
         let generation = self.disk.generation(at)?;
         let mut about = self.generation_about(&generation)?;
         about.next_start = Start::Forked;
         if let Some(reference) = &about.image {
             let flat = FlatName::Generation(self.disk.id().0, at.0);
-            about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
+            let mut image = self.host.images.image(reference, Some(&flat))?;
+            if names.len() >= MANY_FORKS && image.reference().changed_pages() > FLATTEN_PAUSED {
+                // the first pays for all: each of them maps one file
+                let (images, name) = (self.host.images.clone(), flat.clone());
+                let changed = image.clone();
+                let task = tokio::task::spawn_blocking(move || images.flatten(&changed, &name));
+                task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+                image = self.host.images.image(reference, Some(&flat))?;
+            }
+            about.image = Some(image.reference().clone());
         }
         about.handles = self.inherited(about.handles);
         let mut agent: AgentAbout = journal::decode(&info.about)?;

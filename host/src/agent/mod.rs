@@ -25,6 +25,7 @@ use crate::image::Image;
 use crate::journal::{self, AgentAbout, GenerationAbout};
 
 pub use self::error::AgentError;
+pub use self::generation::MAX_FORKS;
 pub use self::name::{AgentName, InvalidName};
 pub use self::run::{RunOptions, RunOutcome};
 pub use self::turn::{Event, MAX_PAYLOAD, TurnReport};

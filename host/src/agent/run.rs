@@ -126,6 +126,7 @@ impl Agent {
             Ended::Exit(status) => {
                 let about = GenerationAbout {
                     component,
+                    rewriter: crate::component::REWRITER_VERSION,
                     image: None,
                     handles: HandleTable::default(),
                     monotonic: 0,

@@ -120,7 +120,7 @@ impl Agent {
         let outcome = journal::encode(&outcome)?;
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
         let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
-        self.host.flatten_later(self, number, &now.image);
+        self.host.flatten_later(self, number, &now.image, self.host.options.flatten_at);
         *running = Some(now);
         Ok(number)
     }
@@ -143,6 +143,7 @@ impl Agent {
             let state = now.live.store.data_mut();
             let about = GenerationAbout {
                 component,
+                rewriter: crate::component::REWRITER_VERSION,
                 image: Some(image.reference().clone()),
                 handles: state.table.detached(),
                 monotonic: state.outside.monotonic(),
@@ -189,21 +190,27 @@ async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, 
     Ok(reply.map(|reply| reply.payload))
 }
 
-/// What happened, in one paragraph: the trap's own words, then the guest's backtrace.
+/// What happened: the trap's own words, then the top of the guest's backtrace.
 pub(super) fn trap_reason(e: &wasmtime::Error) -> String {
     if let Some(exit) = e.downcast_ref::<crate::wasi::Exit>() {
         return format!("the agent called exit with status {}", exit.0);
     }
-    let root = e.root_cause().to_string();
-    let whole = format!("{e:#}");
-    let mut reason = if whole.contains(&root) { whole } else { format!("{whole}: {root}") };
+    let mut reason = e.root_cause().to_string();
     if let Some(backtrace) = e.downcast_ref::<wasmtime::WasmBacktrace>() {
-        let frames: Vec<_> =
-            backtrace.frames().iter().take(8).filter_map(|f| f.func_name().map(|n| format!("  at {n}"))).collect();
-        if !frames.is_empty() && !reason.contains("wasm backtrace") {
-            reason.push('\n');
-            reason.push_str(&frames.join("\n"));
+        let frames = backtrace.frames();
+        for frame in frames.iter().take(FRAMES) {
+            reason.push_str("\n    at ");
+            match frame.func_name() {
+                Some(name) => reason.push_str(name),
+                None => reason.push_str(&format!("function {}", frame.func_index())),
+            }
+        }
+        if frames.len() > FRAMES {
+            reason.push_str(&format!("\n    and {} more", frames.len() - FRAMES));
         }
     }
     reason
 }
+
+/// Functions of a guest's backtrace that are told.
+const FRAMES: usize = 8;

@@ -15,6 +15,9 @@ pub struct ZoneOption {
     pub quota: Option<u64>,
 }
 
+/// Names that no zone can have.
+const RESERVED: [&str; 2] = ["credentials", "memory"];
+
 /// Why a zone was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneOptionError {
@@ -30,6 +33,9 @@ pub enum ZoneOptionError {
     /// Not a name.
     #[error("`{0}` is no name for a zone: use letters, digits, `-` and `_`, at most 64")]
     Name(String),
+    /// A name that is no zone's.
+    #[error("`{0}` is reserved: credentials are no files, and /memory holds the zones of memory")]
+    Reserved(String),
     /// Shared zones need a store of their own.
     #[error("shared zones are not there yet: give the zone one of the kinds episodic, semantic, procedural, workspace or logs")]
     Shared,
@@ -58,6 +64,9 @@ impl std::str::FromStr for ZoneOption {
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
             return Err(ZoneOptionError::Name(name.into()));
+        }
+        if RESERVED.contains(&name) {
+            return Err(ZoneOptionError::Reserved(name.into()));
         }
         let kind = ZoneKind::from_name(kind).ok_or_else(|| ZoneOptionError::Kind(kind.into()))?;
         if kind == ZoneKind::Shared {
@@ -142,6 +151,8 @@ mod tests {
         assert!(matches!(parse("x=logs:many"), Err(ZoneOptionError::Quota(_))));
         assert!(matches!(parse("../x=logs"), Err(ZoneOptionError::Name(_))));
         assert!(matches!(parse("x=shared"), Err(ZoneOptionError::Shared)));
+        assert!(matches!(parse("credentials=workspace"), Err(ZoneOptionError::Reserved(_))));
+        assert!(matches!(parse("memory=logs"), Err(ZoneOptionError::Reserved(_))));
         assert!(matches!(parse("x=logs:99999999999T"), Err(ZoneOptionError::Quota(_))));
     }
 

@@ -69,7 +69,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         (Cause::Forked, _) => "forked",
         (Cause::Rewound(_), _) => "rewound",
         (Cause::Paused, _) => "paused",
-        (Cause::Turn | Cause::Side(_), _) => {
+        (Cause::Turn | Cause::Side(_) | Cause::Operated, _) => {
             if about.world == World::Command {
                 "ended"
             } else {

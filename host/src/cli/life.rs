@@ -57,6 +57,9 @@ fn names(host: &Host, a: &ForkArguments) -> anyhow::Result<Vec<AgentName>> {
     if a.count == 0 {
         anyhow::bail!("--count 0: there is nothing to make");
     }
+    if a.count > crate::agent::MAX_FORKS {
+        return Err(AgentError::TooManyForks { found: a.count, limit: crate::agent::MAX_FORKS }.into());
+    }
     let store = host.store()?;
     if let (Some(new), 1) = (&a.new, a.count) {
         return Ok(vec![AgentName::new(new)?]);
@@ -113,6 +116,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Paused => "paused".into(),
         Cause::Forked => "forked".into(),
         Cause::Rewound(to) => format!("rewound to {to}"),
+        Cause::Operated => "operator's files".into(),
         Cause::Side(reason) => format!("side: {}", reason.lines().next().unwrap_or_default()),
     }
 }

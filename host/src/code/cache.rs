@@ -35,6 +35,21 @@ pub(crate) struct Code {
     pub about: Compiled,
 }
 
+/// Draws the key of the cache's MACs and keeps it.
+fn new_key(path: &Path) -> Result<[u8; 32], CodeError> {
+    let mut key = [0u8; 32];
+    let mut filled = 0;
+    while filled < key.len() {
+        filled += rustix::rand::getrandom(&mut key[filled..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| CodeError::io("drawing a key")(e.into()))?;
+    }
+    let io = || CodeError::io(format!("writing {}", path.display()));
+    let mut options = File::options();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).map_err(io())?;
+    file.write_all(&key).and_then(|()| file.sync_all()).map_err(io())?;
+    Ok(key)
+}
+
 /// Removes what a compilation left that was interrupted. The store's lock is held: none is going on.
 fn remove_unfinished(folder: &Path) -> Result<(), CodeError> {
     let io = || CodeError::io(format!("clearing up {}", folder.display()));
@@ -54,26 +69,13 @@ impl CodeCache {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io("making the folder"))?;
         remove_unfinished(folder)?;
         let path = folder.join("mac.key");
-        let mac_key = match std::fs::read(&path) {
-            Ok(bytes) => bytes
-                .try_into()
-                .map_err(|_| CodeError::Cache(format!("{} does not hold a key", path.display())))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let mut key = [0u8; 32];
-                let mut filled = 0;
-                while filled < key.len() {
-                    filled += rustix::rand::getrandom(&mut key[filled..], rustix::rand::GetRandomFlags::empty())
-                        .map_err(|e| CodeError::io("drawing a key")(e.into()))?;
-                }
-                let mut file = File::options()
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(&path)
-                    .map_err(io("writing the key in"))?;
-                file.write_all(&key).and_then(|()| file.sync_all()).map_err(io("writing the key in"))?;
-                key
+        let mac_key = match std::fs::read(&path).map(<[u8; 32]>::try_from) {
+            Ok(Ok(key)) => key,
+            Ok(Err(_)) => {
+                tracing::warn!("{} does not hold a key: compiled code is made anew", path.display());
+                new_key(&path)?
             }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => new_key(&path)?,
             Err(e) => return Err(io("reading the key in")(e)),
         };
         Ok(Self { folder: folder.into(), mac_key })

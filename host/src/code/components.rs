@@ -1,6 +1,7 @@
 //! The components of a store's agents, by the hash of their bytes.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -57,6 +58,29 @@ impl Components {
             }
         }
         written.map(|()| hash)
+    }
+
+    /// Removes a component.
+    pub fn remove(&self, hash: &[u8; 32]) -> Result<(), CodeError> {
+        match std::fs::remove_file(self.path(hash)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(CodeError::io(format!("removing {}", self.path(hash).display()))(e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes every component but these.
+    pub fn retain(&self, keep: &HashSet<[u8; 32]>) -> Result<(), CodeError> {
+        let keep: HashSet<PathBuf> = keep.iter().map(|hash| self.path(hash)).collect();
+        let io = || CodeError::io(format!("clearing up {}", self.folder.display()));
+        for entry in std::fs::read_dir(&self.folder).map_err(io())? {
+            let path = entry.map_err(io())?.path();
+            if path.extension().is_some_and(|e| e == "wasm") && !keep.contains(&path) {
+                std::fs::remove_file(&path).map_err(io())?;
+            }
+        }
+        Ok(())
     }
 
     /// The component with this hash, checked.

@@ -68,6 +68,8 @@ pub struct AgentAbout {
 pub struct GenerationAbout {
     /// The component that the memory belongs to.
     pub component: [u8; 32],
+    /// The version of the rewriter whose accessors the image was taken by.
+    pub rewriter: u32,
     /// Memory; none for a command, which begins from genesis.
     pub image: Option<ImageReference>,
     /// The handles.

@@ -149,7 +149,6 @@ impl GuestState {
             read: options.read,
             write: flags.write,
             mutate_directory: directory && d.flags.mutate_directory,
-            sync: flags.sync,
         };
         self.keep(Object::Descriptor(Descriptor { zone: d.zone, inode, directory, flags }))
     }

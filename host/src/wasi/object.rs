@@ -84,8 +84,6 @@ pub struct Flags {
     pub write: bool,
     /// `mutate-directory`.
     pub mutate_directory: bool,
-    /// `file-integrity-sync`, `data-integrity-sync` or `requested-write-sync`, as bits 0 to 2.
-    pub sync: u8,
 }
 
 /// Something to wait for.

@@ -217,7 +217,7 @@ impl GuestState {
     pub(super) fn preopens(&mut self) -> Result<Vec<(u32, String)>, PreopenError> {
         self.touched.zones = true;
         let Some(disk) = self.disk.clone() else { return Ok(Vec::new()) };
-        let flags = Flags { read: true, write: false, mutate_directory: true, sync: 0 };
+        let flags = Flags { read: true, write: false, mutate_directory: true };
         let mut preopens = Vec::with_capacity(self.mounts.len());
         for (zone, path) in self.mounts.clone().into_iter().enumerate() {
             let zone = zone as u16;
