@@ -33,7 +33,7 @@ pub enum AgentError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A zone refused or failed.
-    #[error("zone: {0}")]
+    #[error(transparent)]
     Zone(#[from] ZoneError),
     /// What the store holds about the agent cannot be read.
     #[error(transparent)]

@@ -197,20 +197,29 @@ pub(super) fn trap_reason(e: &wasmtime::Error) -> String {
     }
     let mut reason = e.root_cause().to_string();
     if let Some(backtrace) = e.downcast_ref::<wasmtime::WasmBacktrace>() {
-        let frames = backtrace.frames();
-        for frame in frames.iter().take(FRAMES) {
+        let names: Vec<String> = backtrace
+            .frames()
+            .iter()
+            .map(|frame| match frame.func_name() {
+                Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+                None => format!("function {}", frame.func_index()),
+            })
+            .collect();
+        // how a panic comes about says nothing about the guest
+        let told: Vec<&String> = names.iter().skip_while(|name| MACHINERY.iter().any(|m| name.contains(m))).collect();
+        let told = if told.is_empty() { names.iter().collect() } else { told };
+        for name in told.iter().take(FRAMES) {
             reason.push_str("\n    at ");
-            match frame.func_name() {
-                Some(name) => reason.push_str(name),
-                None => reason.push_str(&format!("function {}", frame.func_index())),
-            }
+            reason.push_str(name);
         }
-        if frames.len() > FRAMES {
-            reason.push_str(&format!("\n    and {} more", frames.len() - FRAMES));
+        if told.len() > FRAMES {
+            reason.push_str(&format!("\n    and {} more", told.len() - FRAMES));
         }
     }
     reason
 }
 
+/// Functions of a language's own that lie between a panic and the trap.
+const MACHINERY: [&str; 6] = ["std::", "core::", "__rust", "rust_panic", "rust_begin_unwind", "abort"];
 /// Functions of a guest's backtrace that are told.
 const FRAMES: usize = 8;
