@@ -243,7 +243,7 @@ impl Host {
 
     /// Gives a command's agent another component, for the runs to come. Its zones stay.
     pub async fn replace_command(&self, agent: &Agent, component: &[u8], name: &str) -> Result<(), AgentError> {
-        let _alone = agent.running.lock().await;
+        let _alone = agent.enter().await?;
         let (hash, template) = self.shared.admit_off_thread(component).await?;
         let mut about = agent.about()?;
         if about.world != World::Command || template.world != World::Command {
@@ -275,7 +275,7 @@ impl Host {
 
     /// Removes an agent, and the image files that nothing needs any more.
     pub async fn remove(&self, agent: &Agent) -> Result<(), AgentError> {
-        let mut running = agent.running.lock().await;
+        let mut running = agent.enter().await?;
         *running = None;
         let _alone = self.shared.imaging.write().await;
         let (store, id) = (self.store()?, agent.id());

@@ -47,3 +47,12 @@ pub mod wasi;
 pub use agent::{Agent, AgentError, AgentName, Event};
 pub use host::{AgentOptions, Host, HostOptions};
 pub use zone_vfs;
+
+/// The examples of the documents, compiled as tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/embedding.md")]
+    struct Embedding;
+}

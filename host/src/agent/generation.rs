@@ -87,7 +87,7 @@ impl Agent {
     /// Instantiates the component with the agent's own environment, arguments and zones, as a turn of
     /// its own, and takes the image.
     pub(crate) async fn own_genesis(&self, template: &Template) -> Result<(), AgentError> {
-        let _running = self.running.lock().await;
+        let _running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
         let about: AgentAbout = journal::decode(&info.about)?;
@@ -121,7 +121,7 @@ impl Agent {
 
     /// Writes a generation and drops the instance. Waits for a turn that is going on.
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
-        let mut running = self.running.lock().await;
+        let mut running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
         let head = self.disk.generation(self.disk.info()?.head)?;
         let about = self.disk.payload(&head.about)?.to_vec();
@@ -150,7 +150,7 @@ impl Agent {
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation
     /// `to`; episodic memory and logs stay as they are now.
     pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {
-        let mut running = self.running.lock().await;
+        let mut running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
         let target = self.disk.generation(to)?;
         let mut about = self.generation_about(&target)?;
@@ -172,7 +172,7 @@ impl Agent {
         if names.len() > MAX_FORKS {
             return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
         }
-        let running = self.running.lock().await;
+        let running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
         let at = match at {

@@ -125,9 +125,19 @@ impl Agent {
         self.running.lock().await.is_some()
     }
 
+    /// Waits for its turn at the agent. A turn whose caller went away in the middle has failed.
+    pub(crate) async fn enter(&self) -> Result<tokio::sync::MutexGuard<'_, Option<Running>>, AgentError> {
+        let mut running = self.running.lock().await;
+        if self.disk.is_in_turn() {
+            *running = None;
+            self.settled_fail("its caller went away in the middle of it").await?;
+        }
+        Ok(running)
+    }
+
     /// Brings the agent back into memory, where its last turn left it.
     pub async fn resume(&self) -> Result<Resumed, AgentError> {
-        let mut running = self.running.lock().await;
+        let mut running = self.enter().await?;
         self.ensure_running(&mut running).await
     }
 

@@ -48,7 +48,7 @@ impl Agent {
     /// its exit status, also when it traps or `cancel` comes first.
     pub async fn run(&self, options: RunOptions, cancel: impl Future<Output = ()>) -> Result<RunOutcome, AgentError> {
         self.expect(World::Command, "its turns are taken by `dormouse send`, not `run`").await?;
-        let running = self.running.lock().await;
+        let running = self.enter().await?;
         let info = self.disk.info()?;
         let about: AgentAbout = journal::decode(&info.about)?;
         let template = self.template_of(&about.component)?;
@@ -154,6 +154,8 @@ impl Agent {
         loop {
             match await_done(|done| self.disk.fail(reason, done)).await {
                 Err(zone_vfs::store::StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+                // its last commit was under way, and has ended it
+                Err(zone_vfs::store::StoreError::NoTurn) => return Ok(()),
                 result => return result.map(|_| ()).map_err(Into::into),
             }
         }

@@ -62,7 +62,7 @@ impl Agent {
             return Err(AgentError::PayloadTooLarge { len: event.payload.len(), limit: MAX_PAYLOAD });
         }
         self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`").await?;
-        let mut running = self.running.lock().await;
+        let mut running = self.enter().await?;
         self.ensure_running(&mut running).await?;
         let Some(now) = running.as_mut() else {
             return Err(AgentError::Task("the agent is not running after a resume".into()));
