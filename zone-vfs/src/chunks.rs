@@ -30,6 +30,9 @@ pub enum ChunkError {
     /// A write or sync failed earlier, and this store takes no more until it is opened again.
     #[error("the store is poisoned by an earlier failed write: {0}")]
     Poisoned(Arc<str>),
+    /// The storage is closed: it can be read and takes nothing more.
+    #[error("chunk storage is closed")]
+    Closed,
 }
 
 /// What a frame holds. Part of the frame's header, not of its address.

@@ -94,20 +94,17 @@ impl SharedQueue {
 
     pub fn push(&self, pending: impl IntoIterator<Item = Pending>) {
         let waits = self.committer.get() != Some(&std::thread::current().id());
+        let mut pending = pending.into_iter().peekable();
+        let Some(agent) = pending.peek().map(|it| it.record.agent) else { return };
         let mut queue = self.lock();
-        let mut any = false;
+        // Only before the first, so that the committer sees all or none.
+        while waits && queue.agents.get(&agent).is_some_and(|it| it.bytes > MAX_QUEUED) {
+            queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
         for pending in pending {
-            let agent = pending.record.agent;
-            while waits && queue.agents.get(&agent).is_some_and(|it| it.bytes > MAX_QUEUED) {
-                self.filled.notify_one();
-                queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
             queue.push(pending);
-            any = true;
         }
-        if any {
-            self.filled.notify_one();
-        }
+        self.filled.notify_one();
     }
 
     /// Waits for work and takes a group of it; `None` when closed and empty.

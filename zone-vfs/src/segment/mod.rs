@@ -129,6 +129,7 @@ struct State {
     full_bytes: u64,
     full_segments: u64,
     poisoned: Option<Arc<str>>,
+    closed: bool,
 }
 
 /// Where the bytes of a frame are to be had.
@@ -190,6 +191,25 @@ impl Segments {
             writer.synced = written;
         }
         Ok(())
+    }
+
+    /// Writes what waits and takes nothing more; reading goes on. From here on another opening may
+    /// write to the segments. Dropping closes too.
+    pub fn close(&self) {
+        if self.lock().closed {
+            return;
+        }
+        // Only saves the next opening from reading the whole segment.
+        let flushed = self.flush();
+        let mut state = self.lock();
+        state.closed = true;
+        let writer = if flushed.is_ok() { state.writer.take() } else { None };
+        drop(state);
+        let sealed = writer.map_or(Ok(0), |writer| Full::new(writer).seal(&self.key));
+        if let Some(error) = flushed.err().map(|it| it.to_string()).or(sealed.err().map(|it| it.to_string()))
+        {
+            tracing::warn!(%error, "the last segment was left without a footer");
+        }
     }
 
     /// How much is stored.
@@ -298,22 +318,15 @@ impl Barrier for Segments {
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        // Only saves the next opening from reading the whole segment.
-        if let Err(error) = self.flush() {
-            tracing::warn!(%error, "the last segment was left without a footer");
-            return;
-        }
-        let writer = self.lock().writer.take();
-        if let Some(writer) = writer
-            && let Err(error) = Full::new(writer).seal(&self.key)
-        {
-            tracing::warn!(%error, "the last segment was left without a footer");
-        }
+        self.close();
     }
 }
 
 impl State {
     fn alive(&self) -> Result<(), ChunkError> {
+        if self.closed {
+            return Err(ChunkError::Closed);
+        }
         match &self.poisoned {
             Some(reason) => Err(ChunkError::Poisoned(reason.clone())),
             None => Ok(()),

@@ -36,6 +36,7 @@ pub(super) fn open(
         full_bytes: 0,
         full_segments: 0,
         poisoned: None,
+        closed: false,
     };
     let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| number_of(name)).collect();

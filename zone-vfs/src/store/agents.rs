@@ -5,12 +5,13 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::commit::Commit;
+use super::commit::{Commit, Settle};
 use super::disk::{Disk, Done, wait};
 use super::entry::{Cause, Entry, Payload, ZoneSpec};
 use super::state::State;
 use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
+use crate::log::LogPosition;
 
 /// Where an agent's state is.
 pub(super) enum Slot {
@@ -26,6 +27,9 @@ pub(super) enum Slot {
 pub(super) struct Agents {
     pub slots: HashMap<AgentId, Slot>,
     pub names: BTreeMap<String, AgentId>,
+    /// Removed not long ago, with where the log was then: a recovery that begins there meets records
+    /// of theirs.
+    pub removed: HashMap<AgentId, LogPosition>,
 }
 
 /// An agent to be made.
@@ -49,7 +53,9 @@ impl Shared {
         match agents.slots.get(&id) {
             Some(Slot::Live(disk)) => Ok(disk.clone()),
             Some(Slot::Stored(payload)) => {
-                let state = catalogue::read_state(id, payload, &self.segments)?;
+                let mut state = catalogue::read_state(id, payload, &self.segments)?;
+                // the checkpoint may have been made in the middle of a turn
+                state.abandon()?;
                 let disk = Disk::new(state, false, self);
                 agents.slots.insert(id, Slot::Live(disk.clone()));
                 Ok(disk)
@@ -62,6 +68,9 @@ impl Shared {
         let mut agents = self.agents();
         if agents.names.contains_key(name) {
             return Err(StoreError::NameTaken(name.into()));
+        }
+        if agents.slots.contains_key(&id) || agents.removed.contains_key(&id) {
+            return Err(StoreError::IdTaken(id));
         }
         agents.names.insert(name.into(), id);
         agents.slots.insert(id, Slot::Reserved);
@@ -82,6 +91,8 @@ impl Shared {
         parent: Option<(Arc<Disk>, GenerationNumber)>,
         done: Done<Arc<Disk>>,
     ) {
+        // no checkpoint between reading the parent and the child's record, or it could miss both
+        self.gate.enter();
         let made = (|| {
             if zones.len() > MAX_ZONES {
                 return Err(StoreError::TooManyZones { found: zones.len(), limit: MAX_ZONES });
@@ -91,6 +102,7 @@ impl Shared {
             let generation = blob::put(&*chunks, &new.generation)?;
             let at = Timestamp::now();
             let roots = match &parent {
+                Some((disk, _)) if disk.lock().state.removed => return Err(StoreError::NoAgent(disk.id)),
                 Some((disk, number)) => Some(disk.generation(*number)?.roots),
                 None => None,
             };
@@ -99,31 +111,27 @@ impl Shared {
             let created = Entry::Created { name: new.name.clone(), about, zones, parent, at };
             let state = State::new(id, &created, roots.as_deref(), chunks)?;
             let first = Entry::Generation { number: GenerationNumber(0), cause, about: generation, at };
+            self.reserve(id, &new.name)?;
             Ok((Disk::new(state, true, self), vec![created, first]))
         })();
         let (disk, control) = match made {
             Ok(made) => made,
-            Err(e) => return done(Err(e)),
+            Err(e) => {
+                self.gate.leave();
+                return done(Err(e));
+            }
         };
-        if let Err(e) = self.reserve(id, &new.name) {
-            return done(Err(e));
-        }
-        let (shared, name) = (Arc::downgrade(self), new.name.clone());
-        let made = disk.clone();
-        let done: Done<GenerationNumber> = Box::new(move |result| {
-            let Some(shared) = shared.upgrade() else { return done(Err(StoreError::Closed)) };
-            done(match result {
-                Ok(_) => {
-                    shared.agents().slots.insert(id, Slot::Live(made.clone()));
-                    Ok(made)
-                }
-                Err(e) => {
-                    shared.forget(id, &name);
-                    Err(e)
-                }
-            });
+        let (name, made) = (new.name.clone(), disk.clone());
+        let settle: Settle = Box::new(move |shared, is_made| {
+            if is_made {
+                shared.agents().slots.insert(id, Slot::Live(made));
+            } else {
+                shared.forget(id, &name);
+            }
         });
-        Commit::start(&disk, control, done);
+        let made = disk.clone();
+        let done: Done<GenerationNumber> = Box::new(move |result| done(result.map(|_| made)));
+        Commit::start_inside(&disk, self.clone(), |_| Ok(control), Some(settle), done);
     }
 }
 
@@ -161,7 +169,10 @@ impl Store {
             shared.make(*id, child, zones.clone(), Some((parent.clone(), generation)), done);
         }
         drop(send);
-        let mut made: Vec<_> = receive.iter().map(|(index, result)| result.map(|disk| (index, disk))).collect::<Result<_, _>>()?;
+        let mut made: Vec<_> = receive
+            .iter()
+            .map(|(index, result)| result.map(|disk| (index, disk)))
+            .collect::<Result<_, _>>()?;
         made.sort_by_key(|(index, _)| *index);
         Ok(made.into_iter().map(|(_, disk)| disk).collect())
     }
@@ -171,9 +182,14 @@ impl Store {
         let shared = self.shared()?;
         let disk = shared.disk(id)?;
         let name = disk.lock().state.name.clone();
-        wait(|done| Commit::start(&disk, vec![Entry::Removed], done))?;
-        shared.forget(id, &name);
-        Ok(())
+        let settle: Settle = Box::new(move |shared, is_removed| {
+            if is_removed {
+                shared.forget(id, &name);
+                // the tail moves past a group only after all that is told of it
+                shared.agents().removed.insert(id, shared.log.tail());
+            }
+        });
+        wait(|done| Commit::start(&disk, |_| Ok(vec![Entry::Removed]), Some(settle), done)).map(|_| ())
     }
 
     /// The disk of an agent.
@@ -184,7 +200,11 @@ impl Store {
     /// The id that a name stands for.
     pub fn find(&self, name: &str) -> Result<Option<AgentId>, StoreError> {
         let agents = self.shared()?.agents();
-        Ok(agents.names.get(name).copied().filter(|id| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None)))
+        Ok(agents
+            .names
+            .get(name)
+            .copied()
+            .filter(|id| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None)))
     }
 
     /// The agents, by name.
@@ -209,6 +229,8 @@ impl Store {
 /// A fresh random uuid from `device`.
 pub(super) fn random_uuid(device: &dyn crate::device::Device) -> Result<Uuid, StoreError> {
     let mut bytes = [0u8; 16];
-    device.random(&mut bytes).map_err(|source| StoreError::Io { what: "drawing random numbers".into(), source })?;
+    device
+        .random(&mut bytes)
+        .map_err(|source| StoreError::Io { what: "drawing random numbers".into(), source })?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }

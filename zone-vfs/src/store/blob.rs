@@ -9,7 +9,7 @@ use super::entry::Payload;
 
 /// Payloads up to this size ride in the record. Bytes.
 pub const INLINE: usize = 16 << 10;
-/// A larger payload is refused. Bytes.
+/// A larger payload of an embedder's is refused. Bytes.
 pub const MAX_PAYLOAD: usize = 64 << 20;
 /// Bytes of one piece.
 const PIECE: usize = MAX_FRAME / 4;
@@ -19,7 +19,8 @@ pub(super) fn put(chunks: &dyn ChunkStore, bytes: &[u8]) -> Result<Payload, Chun
     if bytes.len() <= INLINE {
         return Ok(Payload::Inline(bytes.to_vec()));
     }
-    let stored = bytes.chunks(PIECE).map(|piece| chunks.put(FrameKind::Catalogue, piece)).collect::<Result<_, _>>()?;
+    let stored =
+        bytes.chunks(PIECE).map(|piece| chunks.put(FrameKind::Catalogue, piece)).collect::<Result<_, _>>()?;
     Ok(Payload::Stored { len: bytes.len() as u64, chunks: stored })
 }
 
@@ -28,12 +29,13 @@ pub(super) fn get(chunks: &dyn ChunkStore, payload: &Payload) -> Result<Arc<[u8]
     match payload {
         Payload::Inline(bytes) => Ok(bytes.as_slice().into()),
         Payload::Stored { len, chunks: pieces } => {
-            let damaged = |hash: Hash| ChunkError::Damaged { hash, reason: "a payload of another length".into() };
+            let damaged =
+                |hash: Hash| ChunkError::Damaged { hash, reason: "a payload of another length".into() };
             let first = *pieces.first().ok_or(ChunkError::Missing(Hash([0; 32])))?;
-            if *len > MAX_PAYLOAD as u64 || pieces.len() as u64 != len.div_ceil(PIECE as u64) {
+            if pieces.len() as u64 != len.div_ceil(PIECE as u64) {
                 return Err(damaged(first));
             }
-            let mut bytes = Vec::with_capacity(*len as usize);
+            let mut bytes = Vec::new();
             for piece in pieces {
                 bytes.extend_from_slice(&chunks.get(piece)?);
             }

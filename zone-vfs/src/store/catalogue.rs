@@ -20,6 +20,8 @@ const VERSION: u16 = 1;
 pub(super) struct Catalogue {
     version: u16,
     pub agents: Vec<(AgentId, String, Payload)>,
+    /// Agents whose records may still be met at the beginning of the log, and count no more.
+    pub removed: Vec<AgentId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,32 +44,38 @@ struct StoredState {
     epoch: Epoch,
     sequence: Sequence,
     specs: Vec<ZoneSpec>,
-    /// What was synced, and what was committed.
-    zones: Vec<(StoredRoot, StoredRoot)>,
+    /// What was synced, what was committed, and whether the first has changes that the second has not.
+    zones: Vec<(StoredRoot, StoredRoot, bool)>,
     turn: Option<OpenTurn>,
     last_turn: Turn,
     generations: Vec<StoredGeneration>,
     next_generation: GenerationNumber,
     head: GenerationNumber,
-    history: Payload,
+    /// The turns that are over, [`TURNS`] in each but the last.
+    history: Vec<Payload>,
 }
+
+/// Turns in one piece of a stored history.
+const TURNS: usize = 1024;
 
 fn encoding(e: postcard::Error) -> StoreError {
     StoreError::Encoding(e.to_string())
 }
 
-fn version(found: u16) -> Result<(), StoreError> {
-    if found == VERSION {
-        Ok(())
-    } else {
-        Err(StoreError::NewerRecord { found: found as u8, supported: VERSION as u8 })
+/// Decodes what begins with a version, at which it looks first.
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, StoreError> {
+    let (found, _) = postcard::take_from_bytes::<u16>(bytes).map_err(encoding)?;
+    match found {
+        VERSION => postcard::from_bytes(bytes).map_err(encoding),
+        0 => Err(StoreError::Encoding("a catalogue of version 0".into())),
+        _ => Err(StoreError::NewerRecord { found, supported: VERSION }),
     }
 }
 
 /// A frozen copy of a state: cheap to take, written at leisure.
 pub(super) struct Frozen {
     stored: StoredState,
-    roots: Vec<(ZoneRoot, ZoneRoot)>,
+    roots: Vec<(ZoneRoot, ZoneRoot, bool)>,
     generations: Vec<Generation>,
     history: Vec<TurnRecord>,
 }
@@ -90,9 +98,9 @@ impl Frozen {
                 generations: Vec::new(),
                 next_generation: state.next_generation,
                 head: state.head,
-                history: Payload::Inline(Vec::new()),
+                history: Vec::new(),
             },
-            roots: state.zones.iter().map(|z| (z.synced.clone(), z.head.clone())).collect(),
+            roots: state.zones.iter().map(|z| (z.synced.clone(), z.head.clone(), z.ahead)).collect(),
             generations: state.generations.values().cloned().collect(),
             history: state.history.clone(),
         }
@@ -104,8 +112,8 @@ impl Frozen {
 
     /// Writes every node and chunk that is not in a segment yet, and the state itself.
     pub fn write(mut self, segments: &Segments) -> Result<Payload, StoreError> {
-        for (synced, head) in &self.roots {
-            self.stored.zones.push((synced.store(segments)?, head.store(segments)?));
+        for (synced, head, ahead) in &self.roots {
+            self.stored.zones.push((synced.store(segments)?, head.store(segments)?, *ahead));
         }
         for g in self.generations {
             self.stored.generations.push(StoredGeneration {
@@ -117,7 +125,9 @@ impl Frozen {
                 roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
             });
         }
-        self.stored.history = put(segments, &postcard::to_stdvec(&self.history).map_err(encoding)?)?;
+        for turns in self.history.chunks(TURNS) {
+            self.stored.history.push(put(segments, &postcard::to_stdvec(turns).map_err(encoding)?)?);
+        }
         put(segments, &postcard::to_stdvec(&self.stored).map_err(encoding)?)
     }
 }
@@ -127,17 +137,21 @@ fn put(segments: &Segments, bytes: &[u8]) -> Result<Payload, StoreError> {
 }
 
 /// Reads an agent's state; its trees are read as they are used.
-pub(super) fn read_state(id: AgentId, payload: &Payload, segments: &Arc<Segments>) -> Result<State, StoreError> {
+pub(super) fn read_state(
+    id: AgentId,
+    payload: &Payload,
+    segments: &Arc<Segments>,
+) -> Result<State, StoreError> {
     let bytes = blob::get(&**segments, payload)?;
-    let stored: StoredState = postcard::from_bytes(&bytes).map_err(encoding)?;
-    version(stored.version)?;
+    let stored: StoredState = decode(&bytes)?;
     let chunks: Arc<dyn ChunkStore> = segments.clone();
     let zones = stored
         .zones
         .iter()
-        .map(|(synced, head)| {
+        .map(|(synced, head, ahead)| {
             let (synced, head) = (ZoneRoot::load(*synced), ZoneRoot::load(*head));
-            ZoneState { working: Zone::from_root(synced.clone(), chunks.clone()), synced, head }
+            let working = Zone::from_root(synced.clone(), chunks.clone());
+            ZoneState { working, synced, head, touched: false, ahead: *ahead }
         })
         .collect();
     let generations = stored
@@ -145,12 +159,17 @@ pub(super) fn read_state(id: AgentId, payload: &Payload, segments: &Arc<Segments
         .into_iter()
         .map(|g| {
             let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
-            let StoredGeneration { number, cause, about, turn, at, .. } = StoredGeneration { roots: Vec::new(), ..g };
+            let StoredGeneration { number, cause, about, turn, at, .. } =
+                StoredGeneration { roots: Vec::new(), ..g };
             (number, Generation { number, cause, about, turn, at, roots })
         })
         .collect();
-    let history = postcard::from_bytes(&blob::get(&*chunks, &stored.history)?).map_err(encoding)?;
-    let mut state = State {
+    let mut history: Vec<TurnRecord> = Vec::new();
+    for turns in &stored.history {
+        let turns: Vec<TurnRecord> = postcard::from_bytes(&blob::get(&*chunks, turns)?).map_err(encoding)?;
+        history.extend(turns);
+    }
+    let state = State {
         id,
         name: stored.name,
         about: stored.about,
@@ -170,15 +189,22 @@ pub(super) fn read_state(id: AgentId, payload: &Payload, segments: &Arc<Segments
         chunks,
     };
     if state.zones.len() != state.specs.len() || !state.generations.contains_key(&state.head) {
-        return Err(StoreError::Inconsistent { agent: id, reason: "its catalogue entry is incomplete".into() });
+        return Err(StoreError::Inconsistent {
+            agent: id,
+            reason: "its catalogue entry is incomplete".into(),
+        });
     }
-    state.epoch = stored.epoch;
     Ok(state)
 }
 
 /// Writes the list of agents, and gives what the superblock names.
-pub(super) fn write(segments: &Segments, agents: Vec<(AgentId, String, Payload)>) -> Result<Hash, StoreError> {
-    let bytes = postcard::to_stdvec(&Catalogue { version: VERSION, agents }).map_err(encoding)?;
+pub(super) fn write(
+    segments: &Segments,
+    agents: Vec<(AgentId, String, Payload)>,
+    removed: &[AgentId],
+) -> Result<Hash, StoreError> {
+    let catalogue = Catalogue { version: VERSION, agents, removed: removed.to_vec() };
+    let bytes = postcard::to_stdvec(&catalogue).map_err(encoding)?;
     let payload = postcard::to_stdvec(&put(segments, &bytes)?).map_err(encoding)?;
     Ok(segments.put(FrameKind::Catalogue, &payload)?)
 }
@@ -186,7 +212,5 @@ pub(super) fn write(segments: &Segments, agents: Vec<(AgentId, String, Payload)>
 /// Reads the list of agents.
 pub(super) fn read(segments: &Segments, hash: &Hash) -> Result<Catalogue, StoreError> {
     let payload: Payload = postcard::from_bytes(&segments.get(hash)?).map_err(encoding)?;
-    let catalogue: Catalogue = postcard::from_bytes(&blob::get(segments, &payload)?).map_err(encoding)?;
-    version(catalogue.version)?;
-    Ok(catalogue)
+    decode(&blob::get(segments, &payload)?)
 }

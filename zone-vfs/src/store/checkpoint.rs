@@ -1,5 +1,6 @@
 //! Checkpoints: all that the log holds goes into segments, and the log is used again.
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use super::agents::Slot;
@@ -7,6 +8,7 @@ use super::catalogue::{self, Frozen};
 use super::entry::Payload;
 use super::{Shared, StoreError};
 use crate::id::AgentId;
+use crate::log::LogPosition;
 
 enum Taken {
     Stored(String, Payload),
@@ -15,7 +17,7 @@ enum Taken {
 
 impl Shared {
     pub(super) fn log_bytes(&self) -> Result<u64, StoreError> {
-        let from = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().log;
+        let from = *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.log.bytes_since(from))
     }
 
@@ -32,9 +34,13 @@ impl Shared {
     }
 
     /// Makes a checkpoint. Commits wait only while the states are copied, which is a copy of roots.
+    /// The lock of the superblock is held throughout, so no commit may ask for it.
     pub(super) fn checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        let (position, taken) = self.gate.stopped(|| (self.log.tail(), self.take()));
+        let (position, (taken, removed)) = self.gate.stopped(|| {
+            let position = self.log.tail();
+            (position, self.take(position))
+        });
         let mut agents: Vec<(AgentId, String, Payload)> = Vec::with_capacity(taken.len());
         for (id, state) in taken {
             match state {
@@ -46,17 +52,20 @@ impl Shared {
             }
         }
         agents.sort_by_key(|(id, ..)| *id);
-        let hash = catalogue::write(&self.segments, agents)?;
+        let hash = catalogue::write(&self.segments, agents, &removed)?;
         self.segments.flush()?;
         superblock.advance(Some(hash), position)?;
+        *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
         self.log.recycle_before(position)?;
         Ok(())
     }
 
-    fn take(&self) -> Vec<(AgentId, Taken)> {
-        let agents = self.agents();
-        let names: std::collections::HashMap<_, _> = agents.names.iter().map(|(n, id)| (*id, n)).collect();
-        agents
+    /// The agents as they stand, and those that are gone and may have a record from `position` on.
+    fn take(&self, position: LogPosition) -> (Vec<(AgentId, Taken)>, Vec<AgentId>) {
+        let mut agents = self.agents();
+        agents.removed.retain(|_, at| *at >= position);
+        let names: HashMap<_, _> = agents.names.iter().map(|(n, id)| (*id, n)).collect();
+        let taken = agents
             .slots
             .iter()
             .filter_map(|(id, slot)| {
@@ -67,6 +76,7 @@ impl Shared {
                 };
                 Some((*id, taken))
             })
-            .collect()
+            .collect();
+        (taken, agents.removed.keys().copied().collect())
     }
 }

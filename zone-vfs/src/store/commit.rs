@@ -6,14 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::disk::{Disk, Done, Inner};
 use super::entry::{self, Entry};
 use super::{Shared, StoreError};
-use crate::id::{GenerationNumber, Hash, Sequence};
-use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, Record};
+use crate::id::{GenerationNumber, Hash, Sequence, Timestamp};
+use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
+use crate::tree::StoredValue;
 use crate::zone::{Change, DrainLimits, ZoneRoot};
 
 /// Bytes of changes in one record, about; what is more goes into records before it.
-const RECORD_BYTES: usize = 1 << 20;
+const RECORD_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
 /// Addresses in one record; what is more goes into records before it.
-const RECORD_NEEDS: usize = if MAX_NEEDS < 4096 { MAX_NEEDS } else { 4096 };
+const RECORD_NEEDS: usize = 2048;
+const _: () = assert!(RECORD_NEEDS * 4 < MAX_NEEDS && RECORD_BYTES * 4 < MAX_RECORD);
+
+/// What the store notes about a commit, told whether it succeeded, while checkpoints still wait.
+pub(super) type Settle = Box<dyn FnOnce(&Shared, bool) + Send>;
 
 pub(super) struct Commit {
     disk: Arc<Disk>,
@@ -22,27 +27,48 @@ pub(super) struct Commit {
     parts: Vec<Vec<Entry>>,
     /// The zones as they stood when the records were made.
     roots: Vec<ZoneRoot>,
+    settle: Option<Settle>,
     done: Done<GenerationNumber>,
 }
 
 impl Commit {
-    /// Puts the disk's pending entries, the changes of its zones and `control` into the log.
-    pub fn start(disk: &Arc<Disk>, control: Vec<Entry>, done: Done<GenerationNumber>) {
+    /// Puts the disk's pending entries, the changes of its zones and what `control` gives into the
+    /// log. `control` sees the disk as it is when the records are made.
+    pub fn start(
+        disk: &Arc<Disk>,
+        control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+        settle: Option<Settle>,
+        done: Done<GenerationNumber>,
+    ) {
         let store = match disk.store() {
             Ok(store) => store,
             Err(e) => return done(Err(e)),
         };
         store.gate.enter();
+        Self::start_inside(disk, store, control, settle, done);
+    }
+
+    /// As [`start`](Self::start), for whoever has passed the gate already, which is left here.
+    pub fn start_inside(
+        disk: &Arc<Disk>,
+        store: Arc<Shared>,
+        control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+        settle: Option<Settle>,
+        done: Done<GenerationNumber>,
+    ) {
         let mut inner = disk.lock();
         match prepare(disk, &mut inner, &store, control) {
             Ok((records, parts, roots)) => {
                 inner.committing = true;
-                let commit = Self { disk: disk.clone(), store: store.clone(), parts, roots, done };
+                let commit = Self { disk: disk.clone(), store: store.clone(), parts, roots, settle, done };
                 // submitted under the disk's lock: an agent's records are in the log in their order
                 commit.submit(&store, records);
             }
             Err(e) => {
                 drop(inner);
+                if let Some(settle) = settle {
+                    settle(&store, false);
+                }
                 store.gate.leave();
                 done(Err(e));
             }
@@ -75,19 +101,27 @@ impl Commit {
         }));
     }
 
-    /// Lets the durable records take effect; what the others held stays pending, so that the next
-    /// commit point covers it.
+    /// Lets the records take effect where all are durable. Otherwise all zone changes stay pending, and
+    /// the facts that no record holds, so that the next commit point covers them; it begins with
+    /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, mut roots, done } = self;
+        let Self { disk, store, mut parts, mut roots, settle, done } = self;
         let mut inner = disk.lock();
+        let whole = durable == parts.len();
         let refused = parts.split_off(durable);
         let mut outcome = Ok(());
+        let mut kept = Vec::new();
         if durable > 0 {
             inner.opened = true;
+            inner.withdraw = !whole;
             inner.state.epoch = inner.writer;
             inner.state.sequence.0 += durable as u64;
         }
         for entry in parts.into_iter().flatten() {
+            if !whole && matches!(entry, Entry::Changes(..)) {
+                kept.push(entry);
+                continue;
+            }
             if matches!(entry, Entry::TurnEnded { .. } | Entry::TurnFailed { .. }) {
                 inner.turn = None;
             }
@@ -95,16 +129,17 @@ impl Commit {
                 outcome = inner.state.apply(entry, &mut roots);
             }
         }
-        let mut kept: Vec<Entry> = refused
-            .into_iter()
-            .flatten()
-            .filter(|e| matches!(e, Entry::TurnBegan { .. } | Entry::Fact(_) | Entry::Changes(..)))
-            .collect();
+        inner.state.prune();
+        let again = |e: &Entry| matches!(e, Entry::TurnBegan { .. } | Entry::Fact(_) | Entry::Changes(..));
+        kept.extend(refused.into_iter().flatten().filter(again));
         kept.append(&mut inner.pending);
         inner.pending = kept;
         inner.committing = false;
         let head = inner.state.head;
         drop(inner);
+        if let Some(settle) = settle {
+            settle(&store, failed.is_none());
+        }
         store.gate.leave();
         store.checkpoint_if_due();
         done(match failed {
@@ -116,63 +151,92 @@ impl Commit {
 
 type Prepared = (Vec<Record>, Vec<Vec<Entry>>, Vec<ZoneRoot>);
 
-fn prepare(disk: &Disk, inner: &mut Inner, store: &Shared, control: Vec<Entry>) -> Result<Prepared, StoreError> {
+fn prepare(
+    disk: &Disk,
+    inner: &mut Inner,
+    store: &Shared,
+    control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+) -> Result<Prepared, StoreError> {
     if inner.committing {
         return Err(StoreError::Busy);
     }
-    let mut needs = Vec::new();
+    if inner.state.removed {
+        return Err(StoreError::NoAgent(disk.id()));
+    }
+    let mut control = control(inner)?;
     // what was drained is kept pending until it is in a record, whatever happens below
     for index in 0..inner.state.zones.len() {
         let zone = &mut inner.state.zones[index].working;
         if zone.is_dirty() {
-            let drained = zone.drain_changes(&DrainLimits::default())?;
-            needs.extend(drained.needs);
-            inner.pending.push(Entry::Changes(index as u16, drained.changes));
+            let changes = zone.drain_changes(&DrainLimits::default())?.changes;
+            inner.pending.push(Entry::Changes(index as u16, changes));
         }
     }
-    inner.needs.extend(needs);
+    // no commit leaves changes behind of which nothing says what becomes of them
+    if !control.iter().any(Entry::promotes) && inner.pending.iter().any(|e| matches!(e, Entry::Changes(..))) {
+        let promotion =
+            if inner.turn.is_some() { Entry::Synced } else { Entry::Operated { at: Timestamp::now() } };
+        control.insert(0, promotion);
+    }
     let roots = inner.state.snapshot()?;
-    let mut entries = Vec::with_capacity(inner.pending.len() + control.len() + 1);
+    let mut entries = Vec::with_capacity(inner.pending.len() + 2);
     if !inner.opened {
         entries.push(Entry::Opened { incarnation: store.incarnation });
     }
+    if inner.withdraw {
+        entries.push(Entry::Withdrawn);
+    }
     entries.extend(inner.pending.iter().cloned());
-    entries.extend(control);
-    let parts = split(entries);
-    let mut needs = std::mem::take(&mut inner.needs);
+    let parts = split(entries, control);
     let mut records = Vec::with_capacity(parts.len());
     for part in &parts {
-        needs.extend(part.iter().flat_map(Entry::needs).copied());
-    }
-    // chunks are durable before the first record, and so before any
-    let mut needs = needs.chunks(RECORD_NEEDS).map(<[Hash]>::to_vec);
-    for part in &parts {
+        let (needs, body) = (needs(part), entry::encode(part)?);
+        let bytes = body.len() + needs.len() * size_of::<Hash>();
+        // one that the log refuses must not leave a gap before those behind it
+        if bytes > MAX_RECORD / 2 || needs.len() > MAX_NEEDS {
+            return Err(CommitError::TooLarge { bytes, limit: MAX_RECORD / 2 }.into());
+        }
         records.push(Record {
             agent: disk.id(),
             epoch: inner.writer,
             sequence: Sequence(inner.state.sequence.0 + records.len() as u64 + 1),
-            needs: needs.next().unwrap_or_default(),
-            body: entry::encode(part)?,
-        });
-    }
-    if let Some(left) = needs.next() {
-        return Err(StoreError::Inconsistent {
-            agent: disk.id(),
-            reason: format!("a commit that needs {} chunks more than its records can name", left.len()),
+            needs,
+            body,
         });
     }
     inner.pending.clear();
     Ok((records, parts, roots))
 }
 
-/// Cuts the entries into records: the last holds the control entries.
-fn split(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
+/// The addresses that a record names, which are durable before it is.
+fn needs(part: &[Entry]) -> Vec<Hash> {
+    let mut needs = Vec::new();
+    for entry in part {
+        needs.extend_from_slice(entry.needs());
+        if let Entry::Changes(_, changes) = entry {
+            needs.extend(changes.iter().filter_map(|change| match change {
+                Change::Put(_, StoredValue::Extent { hash, .. }) => Some(*hash),
+                _ => None,
+            }));
+        }
+    }
+    needs
+}
+
+/// Cuts the entries into records; the last one holds all of `control`.
+fn split(entries: Vec<Entry>, control: Vec<Entry>) -> Vec<Vec<Entry>> {
     let mut parts = Vec::new();
     let mut part: Vec<Entry> = Vec::new();
     let (mut bytes, mut chunks) = (0, 0);
     for entry in entries {
         let Entry::Changes(zone, changes) = entry else {
+            bytes += entry.size();
+            chunks += entry.needs().len();
             part.push(entry);
+            if bytes > RECORD_BYTES || chunks >= RECORD_NEEDS {
+                parts.push(std::mem::take(&mut part));
+                (bytes, chunks) = (0, 0);
+            }
             continue;
         };
         let mut some: Vec<Change> = Vec::new();
@@ -180,7 +244,7 @@ fn split(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
             bytes += change.size();
             chunks += usize::from(change.names_chunk());
             some.push(change);
-            if bytes > RECORD_BYTES || chunks >= RECORD_NEEDS / 2 {
+            if bytes > RECORD_BYTES || chunks >= RECORD_NEEDS {
                 part.push(Entry::Changes(zone, std::mem::take(&mut some)));
                 parts.push(std::mem::take(&mut part));
                 (bytes, chunks) = (0, 0);
@@ -190,6 +254,7 @@ fn split(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
             part.push(Entry::Changes(zone, some));
         }
     }
+    part.extend(control);
     parts.push(part);
     parts
 }

@@ -10,7 +10,7 @@ use super::commit::Commit;
 use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
-use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
 use crate::zone::Zone;
 
 /// What is called when a commit is durable, or has failed. It runs on the committer's thread and
@@ -49,7 +49,7 @@ pub struct DiskInfo {
     pub head: GenerationNumber,
     /// Logical bytes in its zones.
     pub bytes: u64,
-    /// Whether a commit has failed since, so that it stands at its head again.
+    /// Its zones, in order.
     pub zones: Vec<ZoneSpec>,
 }
 
@@ -61,11 +61,11 @@ pub(super) struct Inner {
     pub turn: Option<OpenTurn>,
     /// A commit is under way.
     pub committing: bool,
-    /// Chunks that pending changes name.
-    pub needs: Vec<Hash>,
+    /// The log holds changes that are pending all the same: a commit was refused half-way.
+    pub withdraw: bool,
     /// The epoch in which this opening of the store writes.
     pub writer: Epoch,
-    /// The epoch's first record has been written.
+    /// The log says that this writer has begun.
     pub opened: bool,
 }
 
@@ -90,7 +90,7 @@ impl Disk {
             pending: Vec::new(),
             turn: None,
             committing: false,
-            needs: Vec::new(),
+            withdraw: false,
             writer,
             opened,
         };
@@ -155,7 +155,12 @@ impl Disk {
 
     /// One generation.
     pub fn generation(&self, number: GenerationNumber) -> Result<Generation, StoreError> {
-        self.lock().state.generations.get(&number).cloned().ok_or(StoreError::NoGeneration { generation: number })
+        self.lock()
+            .state
+            .generations
+            .get(&number)
+            .cloned()
+            .ok_or(StoreError::NoGeneration { generation: number })
     }
 
     /// The turns that are over, oldest first.
@@ -203,59 +208,75 @@ impl Disk {
 
     /// Makes everything so far durable: fsync. Between turns it commits an operator's writes.
     pub fn sync(self: &Arc<Self>, done: Done<()>) {
-        let in_turn = self.lock().turn.is_some();
-        let control = if in_turn { Entry::Synced } else { Entry::Operated { at: Timestamp::now() } };
-        self.commit(Ok(vec![control]), Box::new(|result| done(result.map(|_| ()))));
+        let control = |inner: &Inner| {
+            Ok(vec![if inner.turn.is_some() {
+                Entry::Synced
+            } else {
+                Entry::Operated { at: Timestamp::now() }
+            }])
+        };
+        Commit::start(self, control, None, Box::new(|result| done(result.map(|_| ()))));
     }
 
     /// Ends the turn and makes the generation that stands for its outcome. Durable when done.
-    pub fn end(self: &Arc<Self>, outcome: &[u8], generation: Option<NewGeneration>, done: Done<GenerationNumber>) {
-        let control = (|| {
-            let outcome = self.stored(outcome)?;
-            let about = generation.map(|g| Ok::<_, StoreError>((g.cause, self.stored(&g.about)?))).transpose()?;
-            let inner = self.lock();
+    pub fn end(
+        self: &Arc<Self>,
+        outcome: &[u8],
+        generation: Option<NewGeneration>,
+        done: Done<GenerationNumber>,
+    ) {
+        let stored = (|| {
+            let about =
+                generation.map(|g| Ok::<_, StoreError>((g.cause, self.stored(&g.about)?))).transpose()?;
+            Ok((self.stored(outcome)?, about))
+        })();
+        let (outcome, about) = match stored {
+            Ok(stored) => stored,
+            Err(e) => return done(Err(e)),
+        };
+        let control = |inner: &Inner| {
             let turn = inner.in_turn()?.turn;
             let at = Timestamp::now();
             let mut control = vec![Entry::TurnEnded { turn, outcome, at }];
             if let Some((cause, about)) = about {
-                let number = inner.state.next_generation;
-                control.push(Entry::Generation { number, cause, about, at });
+                control.push(Entry::Generation { number: inner.state.next_generation, cause, about, at });
             }
             Ok(control)
-        })();
-        self.commit(control, done);
+        };
+        Commit::start(self, control, None, done);
     }
 
     /// Fails the turn: the zones go back as their contracts say, and what went back is kept beside.
     pub fn fail(self: &Arc<Self>, reason: &str, done: Done<GenerationNumber>) {
-        let control = (|| {
-            let inner = self.lock();
-            // a failure before anything went back may make a side generation: its number follows
-            let turn = inner.in_turn()?.turn;
-            let reason = reason.chars().take(MAX_REASON).collect();
-            Ok(vec![Entry::TurnFailed { turn, reason, at: Timestamp::now() }])
-        })();
-        self.commit(control, done);
+        let reason = reason.chars().take(MAX_REASON).collect();
+        let control = |inner: &Inner| {
+            Ok(vec![Entry::TurnFailed { turn: inner.in_turn()?.turn, reason, at: Timestamp::now() }])
+        };
+        Commit::start(self, control, None, done);
     }
 
     /// Makes a generation of what stands now, between turns.
     pub fn mark(self: &Arc<Self>, generation: NewGeneration, done: Done<GenerationNumber>) {
-        let control = (|| {
-            let about = self.stored(&generation.about)?;
-            let inner = self.lock();
+        let about = match self.stored(&generation.about) {
+            Ok(about) => about,
+            Err(e) => return done(Err(e)),
+        };
+        let control = |inner: &Inner| {
             inner.idle()?;
             let number = inner.state.next_generation;
             Ok(vec![Entry::Generation { number, cause: generation.cause, about, at: Timestamp::now() }])
-        })();
-        self.commit(control, done);
+        };
+        Commit::start(self, control, None, done);
     }
 
     /// Takes the zones that a rewind moves back to generation `to`, and makes the generation that
     /// records it.
     pub fn rewind(self: &Arc<Self>, to: GenerationNumber, about: &[u8], done: Done<GenerationNumber>) {
-        let control = (|| {
-            let about = self.stored(about)?;
-            let inner = self.lock();
+        let about = match self.stored(about) {
+            Ok(about) => about,
+            Err(e) => return done(Err(e)),
+        };
+        let control = |inner: &Inner| {
             inner.idle()?;
             if !inner.state.generations.contains_key(&to) {
                 return Err(StoreError::NoGeneration { generation: to });
@@ -263,14 +284,18 @@ impl Disk {
             let number = inner.state.next_generation;
             let made = Entry::Generation { number, cause: Cause::Rewound(to), about, at: Timestamp::now() };
             Ok(vec![Entry::Rewound { to }, made])
-        })();
-        self.commit(control, done);
+        };
+        Commit::start(self, control, None, done);
     }
 
-    /// Replaces the embedder's data about the agent.
+    /// Replaces the embedder's data about the agent. What was written before is synced with it.
     pub fn set_about(self: &Arc<Self>, about: &[u8], done: Done<()>) {
-        let control = self.stored(about).map(|about| vec![Entry::About(about)]);
-        self.commit(control, Box::new(|result| done(result.map(|_| ()))));
+        let about = match self.stored(about) {
+            Ok(about) => about,
+            Err(e) => return done(Err(e)),
+        };
+        let control = |_: &Inner| Ok(vec![Entry::About(about)]);
+        Commit::start(self, control, None, Box::new(|result| done(result.map(|_| ()))));
     }
 
     /// Throws away what is not durable: the zones stand where they were committed last. For a turn
@@ -281,9 +306,27 @@ impl Disk {
             return Err(StoreError::Busy);
         }
         inner.pending.clear();
-        inner.needs.clear();
         inner.turn = None;
+        // the next record begins again, so that whoever reads the log throws the same away
+        inner.opened = false;
+        inner.withdraw = false;
         inner.state.abandon()
+    }
+
+    /// Whether the zones stand as in the head's generation: nobody has committed to them since.
+    pub fn stands_at_head(&self) -> bool {
+        let inner = self.lock();
+        let state = &inner.state;
+        let head = state.generations.get(&state.head);
+        head.is_some_and(|g| {
+            g.roots.len() == state.zones.len()
+                && g.roots.iter().zip(&state.zones).all(|(r, z)| r.same_as(&z.head))
+        })
+    }
+
+    /// Whether a turn has begun and is not over.
+    pub fn is_in_turn(&self) -> bool {
+        self.lock().turn.is_some()
     }
 
     /// The number of the generation that is made next.
@@ -299,13 +342,6 @@ impl Disk {
             return Err(StoreError::Busy);
         }
         inner.state.release()
-    }
-
-    fn commit(self: &Arc<Self>, control: Result<Vec<Entry>, StoreError>, done: Done<GenerationNumber>) {
-        match control {
-            Ok(control) => Commit::start(self, control, done),
-            Err(e) => done(Err(e)),
-        }
     }
 }
 

@@ -43,6 +43,8 @@ pub enum Cause {
     Rewound(GenerationNumber),
     /// A turn failed or was interrupted: what it left is kept beside, for this reason.
     Side(String),
+    /// The operator has written to zones since the generation before.
+    Operated,
 }
 
 /// How a turn relates to what it writes.
@@ -84,7 +86,8 @@ pub enum Entry {
         /// When.
         at: Timestamp,
     },
-    /// A writer has opened the agent: a turn that was open is interrupted.
+    /// A writer has opened the agent, or begins again after it threw away what was not durable: a
+    /// turn that was open is interrupted, and zone changes that nothing has promoted do not count.
     Opened {
         /// The opening of the store.
         incarnation: Uuid,
@@ -106,6 +109,9 @@ pub enum Entry {
     Fact(Payload),
     /// Changes of the zone with this index.
     Changes(u16, Vec<Change>),
+    /// Zone changes that nothing has promoted do not count: their commit was refused half-way, and
+    /// those that do count follow.
+    Withdrawn,
     /// Everything before is synced.
     Synced,
     /// The turn ended.
@@ -189,6 +195,36 @@ impl Entry {
     pub(super) fn needs(&self) -> &[Hash] {
         self.payload().map_or(&[], Payload::needs)
     }
+
+    /// About how many bytes an entry without changes has in a record.
+    pub(super) fn size(&self) -> usize {
+        const REST: usize = 64;
+        REST + match self.payload() {
+            Some(Payload::Inline(bytes)) => bytes.len(),
+            Some(Payload::Stored { chunks, .. }) => chunks.len() * size_of::<Hash>(),
+            None => 0,
+        }
+    }
+
+    /// Whether it says what becomes of the zone changes before it.
+    pub(super) fn promotes(&self) -> bool {
+        match self {
+            Self::Created { .. }
+            | Self::Synced
+            | Self::TurnEnded { .. }
+            | Self::TurnFailed { .. }
+            | Self::Rewound { .. }
+            | Self::Operated { .. }
+            | Self::Removed => true,
+            Self::Opened { .. }
+            | Self::Withdrawn
+            | Self::About(_)
+            | Self::TurnBegan { .. }
+            | Self::Fact(_)
+            | Self::Changes(..)
+            | Self::Generation { .. } => false,
+        }
+    }
 }
 
 /// The body of a record.
@@ -199,9 +235,11 @@ pub(super) fn encode(entries: &[Entry]) -> Result<Vec<u8>, StoreError> {
 /// The entries of a record's body.
 pub(super) fn decode(body: &[u8]) -> Result<Vec<Entry>, StoreError> {
     match body.split_first() {
-        Some((&RECORD_VERSION, rest)) => postcard::from_bytes(rest).map_err(|e| StoreError::Encoding(e.to_string())),
+        Some((&RECORD_VERSION, rest)) => {
+            postcard::from_bytes(rest).map_err(|e| StoreError::Encoding(e.to_string()))
+        }
         Some((&found, _)) if found > RECORD_VERSION => {
-            Err(StoreError::NewerRecord { found, supported: RECORD_VERSION })
+            Err(StoreError::NewerRecord { found: found.into(), supported: RECORD_VERSION.into() })
         }
         _ => Err(StoreError::Encoding("a record without a version".into())),
     }

@@ -56,9 +56,9 @@ pub enum StoreError {
     #[error("the store holds records of version {found}, this version reads up to {supported}")]
     NewerRecord {
         /// The version found.
-        found: u8,
+        found: u16,
         /// The newest that this version reads.
-        supported: u8,
+        supported: u16,
     },
     /// Records that do not fit together.
     #[error("the records of agent {agent} do not fit together: {reason}")]
@@ -71,6 +71,9 @@ pub enum StoreError {
     /// No agent of this id.
     #[error("no agent {0}")]
     NoAgent(AgentId),
+    /// The id is, or was, another agent's.
+    #[error("the id {0} is, or was, another agent's")]
+    IdTaken(AgentId),
     /// Another agent has the name.
     #[error("an agent named `{0}` exists")]
     NameTaken(String),
@@ -113,7 +116,10 @@ impl StoreError {
         match self {
             Self::Commit(CommitError::NoSpace) | Self::Chunk(ChunkError::NoSpace) => true,
             Self::Zone(e) => e.code == crate::zone::ErrorCode::InsufficientSpace,
-            Self::Io { source, .. } => crate::device::is_no_space(source),
+            Self::Superblock(SuperblockError::NoSpace) => true,
+            Self::Io { source, .. }
+            | Self::Log(LogError::Io { source, .. })
+            | Self::Segment(SegmentError::Io { source, .. }) => crate::device::is_no_space(source),
             _ => false,
         }
     }

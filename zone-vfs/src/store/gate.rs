@@ -19,7 +19,8 @@ impl Gate {
     /// Waits while the gate is closed, then counts the caller in.
     pub fn enter(&self) {
         let guard = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut passing = self.changed.wait_while(guard, |p| p.closed).unwrap_or_else(PoisonError::into_inner);
+        let mut passing =
+            self.changed.wait_while(guard, |p| p.closed).unwrap_or_else(PoisonError::into_inner);
         passing.inside += 1;
     }
 
@@ -34,9 +35,11 @@ impl Gate {
     /// Waits until nobody is inside, runs `work` while nobody enters, and opens the gate again.
     pub fn stopped<R>(&self, work: impl FnOnce() -> R) -> R {
         let guard = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut passing = self.changed.wait_while(guard, |p| p.closed).unwrap_or_else(PoisonError::into_inner);
+        let mut passing =
+            self.changed.wait_while(guard, |p| p.closed).unwrap_or_else(PoisonError::into_inner);
         passing.closed = true;
-        let passing = self.changed.wait_while(passing, |p| p.inside > 0).unwrap_or_else(PoisonError::into_inner);
+        let passing =
+            self.changed.wait_while(passing, |p| p.inside > 0).unwrap_or_else(PoisonError::into_inner);
         drop(passing);
         let result = work();
         self.passing.lock().unwrap_or_else(PoisonError::into_inner).closed = false;

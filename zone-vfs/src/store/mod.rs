@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 
 use uuid::Uuid;
 
-use crate::log::Log;
+use crate::log::{Log, LogPosition};
 use crate::segment::Segments;
 
 pub use self::agents::NewAgent;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     log: Log,
     segments: Arc<Segments>,
     superblock: std::sync::Mutex<crate::superblock::SuperblockFile>,
+    /// Where the log was at the last checkpoint.
+    checkpointed: std::sync::Mutex<LogPosition>,
     agents: std::sync::Mutex<agents::Agents>,
     gate: gate::Gate,
     incarnation: Uuid,
@@ -50,6 +52,14 @@ pub(crate) struct Shared {
     checkpoint_after: u64,
     /// Wakes the thread that makes checkpoints.
     due: std::sync::mpsc::SyncSender<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Disks that are still held go on reading. They must not write to files that are the next
+        // opening's.
+        self.segments.close();
+    }
 }
 
 /// An open store. One process at a time has it open.

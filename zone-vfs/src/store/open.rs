@@ -1,5 +1,6 @@
 //! Opening a store: lock, superblock, catalogue, and then the log.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,7 +14,7 @@ use super::gate::Gate;
 use super::state::State;
 use super::{Shared, Store, StoreError, catalogue};
 use crate::device::{self, Caching, Device, DeviceKind};
-use crate::id::AgentId;
+use crate::id::{AgentId, Epoch, Sequence};
 use crate::log::{Log, LogError, LogOptions, Record};
 use crate::segment::{SegmentOptions, Segments};
 use crate::superblock::{SuperblockError, SuperblockFile};
@@ -46,11 +47,9 @@ const LOCK: &str = "lock";
 impl Store {
     /// Opens the store in `folder`, which is made for its owner alone when it is missing or empty.
     pub fn open(folder: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|source| StoreError::Io { what: format!("making the folder {}", folder.display()), source })?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
+            StoreError::Io { what: format!("making the folder {}", folder.display()), source }
+        })?;
         refuse_what_is_no_store(folder)?;
         let lock = lock(folder)?;
         let opening = |source| StoreError::Io { what: format!("opening {}", folder.display()), source };
@@ -63,9 +62,14 @@ impl Store {
     }
 
     /// Opens the store on a device; whoever calls makes sure that nobody else has it open.
-    pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions, lock: Option<File>) -> Result<Self, StoreError> {
+    pub fn on_device(
+        device: Arc<dyn Device>,
+        options: &StoreOptions,
+        lock: Option<File>,
+    ) -> Result<Self, StoreError> {
         let superblock = match SuperblockFile::open(&*device) {
             Err(SuperblockError::Missing) => {
+                refuse_what_is_left(&*device)?;
                 make_key(&*device)?;
                 SuperblockFile::create(&*device)?
             }
@@ -78,14 +82,22 @@ impl Store {
         let current = *superblock.current();
         let mut agents = Agents::default();
         if let Some(hash) = &current.catalogue {
-            for (id, name, payload) in catalogue::read(&segments, hash)?.agents {
+            let catalogue = catalogue::read(&segments, hash)?;
+            agents.removed = catalogue.removed.into_iter().map(|id| (id, current.log)).collect();
+            for (id, name, payload) in catalogue.agents {
                 agents.names.insert(name, id);
                 agents.slots.insert(id, Slot::Stored(payload));
             }
         }
-        let mut recovery = Recovery { states: Vec::new(), agents, segments: segments.clone() };
-        let log_options =
-            LogOptions { file_len: options.log_file, barrier: Some(segments.clone()), ..LogOptions::default() };
+        let mut recovery =
+            Recovery { states: Vec::new(), places: HashMap::new(), agents, segments: segments.clone() };
+        let log_options = LogOptions {
+            file_len: options.log_file,
+            barrier: Some(segments.clone()),
+            ..LogOptions::default()
+        };
+        #[cfg(test)]
+        let log_options = super::tests::log_options(log_options);
         let mut failed = None;
         let log = Log::open(device.clone(), log_options, current.log, &mut |record| {
             recovery.record(record).map_err(|e| {
@@ -105,19 +117,25 @@ impl Store {
             segments,
             incarnation: current.incarnation,
             superblock: Mutex::new(superblock),
+            checkpointed: Mutex::new(current.log),
             agents: Mutex::new(agents),
             gate: Gate::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,
             due,
         });
+        let begun = current.catalogue.is_some();
         for mut state in states {
             if !state.removed {
-                state.interrupt()?;
+                state.abandon()?;
+                state.prune();
                 let id = state.id;
                 let disk = Disk::new(state, false, &shared);
                 shared.agents().slots.insert(id, Slot::Live(disk));
             }
+        }
+        if !begun {
+            shared.begin()?;
         }
         let weak = Arc::downgrade(&shared);
         let checkpointer = std::thread::Builder::new()
@@ -138,25 +156,57 @@ impl Store {
     }
 }
 
+/// Whose the first record of a log is: nobody's. It begins the log, and says nothing.
+const NOBODY: AgentId = AgentId(uuid::Uuid::nil());
+
+impl Shared {
+    /// Begins the log of a new store and makes its first checkpoint. From here on the superblock names
+    /// a place in the log, so that a log that is lost is missed.
+    fn begin(self: &Arc<Self>) -> Result<(), StoreError> {
+        let record = Record {
+            agent: NOBODY,
+            epoch: Epoch(0),
+            sequence: Sequence(0),
+            needs: Vec::new(),
+            body: Vec::new(),
+        };
+        self.log.commit(record)?;
+        self.checkpoint()
+    }
+}
+
 /// Puts the log's records on top of the catalogue.
 struct Recovery {
     states: Vec<State>,
+    /// Where in `states` each is.
+    places: HashMap<AgentId, usize>,
     agents: Agents,
     segments: Arc<Segments>,
 }
 
 impl Recovery {
     fn state(&mut self, id: AgentId) -> Result<Option<usize>, StoreError> {
-        if let Some(at) = self.states.iter().rposition(|s| s.id == id) {
-            return Ok(Some(at));
+        if let Some(at) = self.places.get(&id) {
+            return Ok(Some(*at));
         }
         let Some(Slot::Stored(payload)) = self.agents.slots.get(&id) else { return Ok(None) };
         let state = catalogue::read_state(id, payload, &self.segments)?;
+        Ok(Some(self.push(state)))
+    }
+
+    fn push(&mut self, state: State) -> usize {
+        self.places.insert(state.id, self.states.len());
         self.states.push(state);
-        Ok(Some(self.states.len() - 1))
+        self.states.len() - 1
     }
 
     fn record(&mut self, record: Record) -> Result<(), StoreError> {
+        if self.agents.removed.contains_key(&record.agent) {
+            return Ok(()); // recovery may begin a little early, before the catalogue forgot the agent
+        }
+        if record.agent == NOBODY {
+            return Ok(());
+        }
         let entries = entry::decode(&record.body)?;
         let inconsistent = |reason: String| StoreError::Inconsistent { agent: record.agent, reason };
         let at = match self.state(record.agent)? {
@@ -181,13 +231,27 @@ impl Recovery {
             match &entry {
                 Entry::Changes(zone, changes) => {
                     let zone = state.zones.get_mut(usize::from(*zone));
-                    let zone = zone.ok_or_else(|| inconsistent("changes of a zone that is not there".into()))?;
+                    let zone =
+                        zone.ok_or_else(|| inconsistent("changes of a zone that is not there".into()))?;
                     zone.working.apply(changes)?;
+                    state.apply(entry, &mut [])?;
+                    roots = None;
+                    continue;
+                }
+                // what nothing has promoted does not count
+                Entry::Opened { .. } => {
+                    state.apply(entry, &mut [])?;
+                    state.abandon()?;
+                    roots = None;
+                    continue;
+                }
+                Entry::Withdrawn => {
+                    state.withdraw();
                     roots = None;
                     continue;
                 }
                 // these come before the changes of their record, and look at no root
-                Entry::Opened { .. } | Entry::TurnBegan { .. } | Entry::Fact(_) => {
+                Entry::TurnBegan { .. } | Entry::Fact(_) => {
                     state.apply(entry, &mut [])?;
                     roots = None;
                     continue;
@@ -217,9 +281,20 @@ impl Recovery {
         };
         let roots = match parent {
             Some((parent, generation)) => {
-                let at = self.state(*parent)?.ok_or_else(|| inconsistent("its parent is not there".into()))?;
-                let found = self.states[at].generations.get(generation);
-                Some(found.ok_or_else(|| inconsistent("its parent's generation is not there".into()))?.roots.clone())
+                let at =
+                    self.state(*parent)?.ok_or_else(|| inconsistent("its parent is not there".into()))?;
+                let parent = &mut self.states[at];
+                if !parent.generations.contains_key(generation) {
+                    // its writer was gone, or had thrown a turn away, which no record of its own says yet
+                    parent.abandon()?;
+                }
+                let found = parent.generations.get(generation);
+                Some(
+                    found
+                        .ok_or_else(|| inconsistent("its parent's generation is not there".into()))?
+                        .roots
+                        .clone(),
+                )
             }
             None => None,
         };
@@ -228,13 +303,26 @@ impl Recovery {
             return Err(inconsistent(format!("its name `{name}` is another agent's")));
         }
         self.agents.slots.insert(id, Slot::Reserved);
-        self.states.push(state);
-        Ok(self.states.len() - 1)
+        Ok(self.push(state))
     }
 }
 
+/// A store is only begun where there is nothing of one: a superblock that is gone is damage.
+fn refuse_what_is_left(device: &dyn Device) -> Result<(), StoreError> {
+    for folder in ["log", "segments"] {
+        let found = device
+            .list(folder)
+            .map_err(|source| StoreError::Io { what: format!("reading the folder {folder}"), source })?;
+        if !found.is_empty() {
+            return Err(SuperblockError::Missing.into());
+        }
+    }
+    Ok(())
+}
+
 fn refuse_what_is_no_store(folder: &Path) -> Result<(), StoreError> {
-    let opening = |source| StoreError::Io { what: format!("reading the folder {}", folder.display()), source };
+    let opening =
+        |source| StoreError::Io { what: format!("reading the folder {}", folder.display()), source };
     let mut others = false;
     for entry in std::fs::read_dir(folder).map_err(opening)? {
         let name = entry.map_err(opening)?.file_name();
@@ -252,8 +340,14 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join(LOCK);
     let what = || format!("locking {}", path.display());
     let io = |source| StoreError::Io { what: what(), source };
-    let mut file =
-        File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -27,6 +27,24 @@ pub(super) struct ZoneState {
     pub synced: ZoneRoot,
     /// What was committed last.
     pub head: ZoneRoot,
+    /// Records hold changes that `synced` does not.
+    pub touched: bool,
+    /// What was synced holds changes that `head` does not. Follows from the records alone, which the
+    /// sameness of trees in memory does not.
+    pub ahead: bool,
+}
+
+impl ZoneState {
+    /// A zone of which everything is committed.
+    pub fn settled(working: Zone, root: ZoneRoot) -> Self {
+        Self { working, synced: root.clone(), head: root, touched: false, ahead: false }
+    }
+
+    fn commit(&mut self, root: &ZoneRoot) {
+        self.synced = root.clone();
+        self.head = root.clone();
+        (self.touched, self.ahead) = (false, false);
+    }
 }
 
 /// One generation, with a root per zone.
@@ -48,7 +66,10 @@ pub struct Generation {
 
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation").field("number", &self.number).field("cause", &self.cause).finish_non_exhaustive()
+        f.debug_struct("Generation")
+            .field("number", &self.number)
+            .field("cause", &self.cause)
+            .finish_non_exhaustive()
     }
 }
 
@@ -122,7 +143,10 @@ impl State {
     ) -> Result<Self, StoreError> {
         use crate::contract::lifecycle::OnFork;
         let Entry::Created { name, about, zones: specs, parent, at } = entry else {
-            return Err(StoreError::Inconsistent { agent: id, reason: "its first entry does not create it".into() });
+            return Err(StoreError::Inconsistent {
+                agent: id,
+                reason: "its first entry does not create it".into(),
+            });
         };
         let mut zones = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
@@ -140,7 +164,7 @@ impl State {
                 }
             };
             let root = working.snapshot()?;
-            zones.push(ZoneState { working, synced: root.clone(), head: root });
+            zones.push(ZoneState::settled(working, root));
         }
         Ok(Self {
             id,
@@ -180,13 +204,20 @@ impl State {
                 self.last_turn = turn;
                 self.turn = Some(OpenTurn { turn, style, event, began: at });
             }
-            Entry::Fact(_) | Entry::Changes(..) => {}
+            Entry::Fact(_) | Entry::Withdrawn => {}
+            Entry::Changes(index, _) => {
+                if let Some(zone) = self.zones.get_mut(usize::from(index)) {
+                    zone.touched = true;
+                }
+            }
             Entry::Synced => {
                 let process = self.turn.as_ref().is_none_or(|t| t.style == TurnStyle::Process);
                 for (zone, root) in self.zones.iter_mut().zip(roots.iter()) {
-                    zone.synced = root.clone();
                     if process || zone.working.kind().is_append_only() {
-                        zone.head = root.clone();
+                        zone.commit(root);
+                    } else {
+                        zone.synced = root.clone();
+                        zone.ahead |= std::mem::take(&mut zone.touched);
                     }
                 }
             }
@@ -201,7 +232,9 @@ impl State {
             }
             Entry::Generation { number, cause, about, at } => {
                 if number != self.next_generation {
-                    return Err(self.inconsistent(format!("generation {number} after {}", self.next_generation)));
+                    return Err(
+                        self.inconsistent(format!("generation {number} after {}", self.next_generation))
+                    );
                 }
                 self.add_generation(cause, about, at, roots.to_vec());
             }
@@ -209,7 +242,9 @@ impl State {
                 let target = self
                     .generations
                     .get(&to)
-                    .ok_or_else(|| self.inconsistent(format!("a rewind to generation {to}, which is not there")))?
+                    .ok_or_else(|| {
+                        self.inconsistent(format!("a rewind to generation {to}, which is not there"))
+                    })?
                     .roots
                     .clone();
                 for (index, zone) in self.zones.iter_mut().enumerate() {
@@ -221,8 +256,7 @@ impl State {
                         zone.working = Zone::from_root(root.clone(), self.chunks.clone());
                         roots[index] = zone.working.snapshot()?;
                     }
-                    zone.synced = roots[index].clone();
-                    zone.head = roots[index].clone();
+                    zone.commit(&roots[index]);
                 }
             }
             Entry::Removed => self.removed = true,
@@ -236,8 +270,7 @@ impl State {
 
     fn commit(&mut self, roots: &[ZoneRoot]) {
         for (zone, root) in self.zones.iter_mut().zip(roots) {
-            zone.synced = root.clone();
-            zone.head = root.clone();
+            zone.commit(root);
         }
     }
 
@@ -251,6 +284,7 @@ impl State {
     pub fn interrupt(&mut self) -> Result<(), StoreError> {
         let Some(open) = self.turn.clone() else { return Ok(()) };
         let reason = "interrupted: its host stopped";
+        self.withdraw();
         let mut roots: Vec<_> = self.zones.iter().map(|z| z.synced.clone()).collect();
         self.fail(reason, open.began, &mut roots)?;
         self.close(open.turn, open.began, Outcome::Failed(reason.into()));
@@ -268,12 +302,12 @@ impl State {
             let mut goes_back = false;
             for (zone, root) in self.zones.iter_mut().zip(roots.iter_mut()) {
                 match zone.working.kind().on_failure() {
-                    OnFailure::Stays => zone.head = root.clone(),
-                    OnFailure::GoesBack => goes_back |= !root.same_as(&zone.head),
+                    OnFailure::Stays => zone.commit(root),
+                    OnFailure::GoesBack => goes_back |= zone.ahead || zone.touched,
                     OnFailure::SyncedAppendsStay => {}
                 }
                 *root = zone.head.clone();
-                zone.synced = zone.head.clone();
+                zone.commit(root);
             }
             if goes_back {
                 let cause = Cause::Side(reason.to_string());
@@ -293,6 +327,11 @@ impl State {
             self.head = number;
         }
         self.generations.insert(number, Generation { number, cause, about, turn: self.last_turn, at, roots });
+    }
+
+    /// Drops the oldest generations of ended turns where more than [`KEPT_TURN_GENERATIONS`] are kept.
+    /// Not while records are read back: a fork that comes later in the log may begin from one of them.
+    pub fn prune(&mut self) {
         let turns: Vec<_> =
             self.generations.values().filter(|g| g.cause == Cause::Turn).map(|g| g.number).collect();
         if turns.len() > KEPT_TURN_GENERATIONS {
@@ -321,9 +360,19 @@ impl State {
     pub fn abandon(&mut self) -> Result<(), StoreError> {
         self.interrupt()?;
         for zone in &mut self.zones {
-            zone.synced = zone.head.clone();
-            zone.working = Zone::from_root(zone.head.clone(), self.chunks.clone());
+            let head = zone.head.clone();
+            zone.commit(&head);
+            zone.working = Zone::from_root(head, self.chunks.clone());
         }
         Ok(())
+    }
+
+    /// Takes zone changes back that records hold and nothing has promoted.
+    pub fn withdraw(&mut self) {
+        for zone in &mut self.zones {
+            if std::mem::take(&mut zone.touched) {
+                zone.working = Zone::from_root(zone.synced.clone(), self.chunks.clone());
+            }
+        }
     }
 }

@@ -1,0 +1,117 @@
+//! Stores of every released format, as they were written, open and hold what was put into them.
+//!
+//! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes one of the current format.
+
+use std::path::Path;
+
+use super::*;
+use crate::device::DeviceKind;
+
+fn golden_options() -> StoreOptions {
+    StoreOptions { device: DeviceKind::Blocking, log_file: 16 << 10, ..options() }
+}
+
+/// What a golden store holds: a checkpoint, and behind it a log with one of everything.
+fn fill(store: &Store) {
+    let scribe = create(store, "scribe");
+    scribe.begin(TurnStyle::Transaction, b"first event").unwrap();
+    write(&scribe, EPISODIC, "diary", b"It rained.\n");
+    write(&scribe, SEMANTIC, "weather", b"rain");
+    write(&scribe, WORKSPACE, "large", &b"sixteen bytes...".repeat(6_000));
+    write(&scribe, LOGS, "log", b"wrote\n");
+    end(&scribe, b"first reply").unwrap();
+    let gone = create(store, "gone");
+    store.checkpoint().unwrap();
+    fork(store, &scribe, GenerationNumber(1), "fork").unwrap();
+    store.remove(gone.id()).unwrap();
+    scribe.begin(TurnStyle::Transaction, b"second event").unwrap();
+    write(&scribe, SEMANTIC, "weather", b"hail");
+    fail(&scribe, "it broke").unwrap();
+    scribe.begin(TurnStyle::Process, b"third event").unwrap();
+    scribe.fact(b"a fact").unwrap();
+    write(&scribe, WORKSPACE, "small", b"kept");
+    write(&scribe, SEMANTIC, "weather", b"sun");
+    end(&scribe, b"third reply").unwrap();
+    rewind(&scribe, GenerationNumber(1)).unwrap();
+    mark(&scribe).unwrap();
+    wait(|done| scribe.set_about(b"about it", done)).unwrap();
+    let fork = find(store, "fork");
+    fork.begin(TurnStyle::Transaction, b"never ended").unwrap();
+    write(&fork, EPISODIC, "diary", b"It went on.\n");
+    write(&fork, WORKSPACE, "large", b"replaced");
+    sync(&fork).unwrap();
+}
+
+fn check(store: &Store) {
+    let names: Vec<_> = store.agents().unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["fork", "scribe"]);
+    let large = b"sixteen bytes...".repeat(6_000);
+    let scribe = see(&find(store, "scribe"));
+    assert_eq!(scribe.about, b"about it");
+    let files = |zone: u16, name: &str| scribe.zones[usize::from(zone)].get(name).map(|it| it.to_vec());
+    assert_eq!(files(EPISODIC, "diary").unwrap(), b"It rained.\n");
+    assert_eq!(files(SEMANTIC, "weather").unwrap(), b"rain");
+    assert_eq!(files(WORKSPACE, "large").unwrap(), large);
+    assert_eq!(files(WORKSPACE, "small"), None);
+    assert_eq!(files(LOGS, "log").unwrap(), b"wrote\n");
+    let outcomes =
+        [(1, Ok(b"first reply".to_vec())), (2, Err("it broke".to_owned())), (3, Ok(b"third reply".to_vec()))];
+    assert_eq!(scribe.history, outcomes);
+    let causes: Vec<_> = scribe.generations.values().map(|(cause, _)| cause.clone()).collect();
+    let rewound = Cause::Rewound(GenerationNumber(1));
+    let side = Cause::Side("it broke".into());
+    assert_eq!(causes, [Cause::Created, Cause::Turn, side, Cause::Turn, rewound, Cause::Paused]);
+    assert_eq!(*scribe.generations[&2].1[usize::from(SEMANTIC)]["weather"], b"hail");
+    assert_eq!(*scribe.generations[&3].1[usize::from(WORKSPACE)]["small"], b"kept");
+    let fork = see(&find(store, "fork"));
+    assert_eq!(*fork.zones[usize::from(EPISODIC)]["diary"], b"It rained.\nIt went on.\n");
+    assert_eq!(*fork.zones[usize::from(WORKSPACE)]["large"], large);
+    assert_eq!(*fork.generations[&1].1[usize::from(WORKSPACE)]["large"], b"replaced");
+    assert_eq!(fork.parent.unwrap().1, GenerationNumber(1));
+    assert!(matches!(&fork.history[..], [(1, Err(_))]), "the turn was interrupted");
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn goldens_of_every_format_open() {
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    for version in ["v1"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        copy(&goldens.join(version), &path);
+        for _ in 0..2 {
+            let store = Store::open(&path, &golden_options()).unwrap();
+            check(&store);
+            store.checkpoint().unwrap();
+            check(&store);
+        }
+        let store = Store::open(&path, &golden_options()).unwrap();
+        let scribe = find(&store, "scribe");
+        scribe.begin(TurnStyle::Transaction, b"").unwrap();
+        assert_eq!(end(&scribe, b"").unwrap(), GenerationNumber(6), "work goes on");
+    }
+}
+
+#[test]
+fn what_a_golden_holds_is_what_this_version_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("ZONE_VFS_GOLDEN").map_or(folder.path().join("store"), Into::into);
+    let store = Store::open(&path, &golden_options()).unwrap();
+    fill(&store);
+    drop(store);
+    let copied = folder.path().join("copy");
+    copy(&path, &copied);
+    check(&Store::open(&copied, &golden_options()).unwrap());
+}

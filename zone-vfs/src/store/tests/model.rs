@@ -1,0 +1,238 @@
+//! What the contracts say of turns, generations, forks and rewinds, in plain maps.
+
+use super::*;
+use crate::contract::lifecycle::{OnFailure, OnFork, OnRewind};
+
+pub const INTERRUPTED: &str = "interrupted: its host stopped";
+
+#[derive(Clone, Debug, Default)]
+pub struct ModelZone {
+    working: Files,
+    synced: Files,
+    head: Files,
+    /// Written to since the last sync.
+    touched: bool,
+    /// Synced, and not committed.
+    ahead: bool,
+}
+
+impl ModelZone {
+    fn at(files: &Files) -> Self {
+        Self {
+            working: files.clone(),
+            synced: files.clone(),
+            head: files.clone(),
+            touched: false,
+            ahead: false,
+        }
+    }
+
+    fn commit(&mut self) {
+        *self = Self::at(&self.working);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelTurn {
+    number: u64,
+    style: TurnStyle,
+    durable: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelAgent {
+    pub id: AgentId,
+    about: Vec<u8>,
+    parent: Option<(AgentId, GenerationNumber)>,
+    zones: Vec<ModelZone>,
+    pub turn: Option<ModelTurn>,
+    last_turn: u64,
+    history: Vec<(u64, Result<Vec<u8>, String>)>,
+    pub generations: BTreeMap<u64, (Cause, Vec<Files>)>,
+    next: u64,
+    head: u64,
+}
+
+impl ModelAgent {
+    pub fn new(id: AgentId) -> Self {
+        let mut made = Self {
+            id,
+            about: b"about".to_vec(),
+            parent: None,
+            zones: vec![ModelZone::default(); KINDS.len()],
+            turn: None,
+            last_turn: 0,
+            history: Vec::new(),
+            generations: BTreeMap::new(),
+            next: 0,
+            head: 0,
+        };
+        made.generation(Cause::Created);
+        made
+    }
+
+    pub fn fork(&self, id: AgentId, at: u64) -> Self {
+        let mut child = Self::new(id);
+        child.parent = Some((self.id, GenerationNumber(at)));
+        for ((zone, kind), files) in child.zones.iter_mut().zip(KINDS).zip(&self.generations[&at].1) {
+            if kind.on_fork() != OnFork::NewLog {
+                *zone = ModelZone::at(files);
+            }
+        }
+        (child.next, child.generations) = (0, BTreeMap::new());
+        child.generation(Cause::Forked);
+        child
+    }
+
+    pub fn seen(&self) -> Seen {
+        Seen {
+            about: self.about.clone(),
+            parent: self.parent,
+            zones: self.zones.iter().map(|zone| zone.working.clone()).collect(),
+            last_turn: self.last_turn,
+            history: self.history.clone(),
+            generations: self.generations.clone(),
+            next: self.next,
+            head: self.head,
+        }
+    }
+
+    fn files(&self) -> Vec<Files> {
+        self.zones.iter().map(|zone| zone.working.clone()).collect()
+    }
+
+    fn generation(&mut self, cause: Cause) {
+        let files = self.files();
+        self.put_generation(cause, files);
+    }
+
+    fn put_generation(&mut self, cause: Cause, files: Vec<Files>) {
+        if !matches!(cause, Cause::Side(_)) {
+            self.head = self.next;
+        }
+        self.generations.insert(self.next, (cause, files));
+        self.next += 1;
+    }
+
+    pub fn write(&mut self, index: u16, name: &str, content: &[u8]) {
+        let zone = &mut self.zones[usize::from(index)];
+        zone.touched = true;
+        let file = Arc::make_mut(zone.working.entry(name.into()).or_default());
+        if !KINDS[usize::from(index)].is_append_only() {
+            file.clear();
+        }
+        file.extend_from_slice(content);
+    }
+
+    pub fn unlink(&mut self, zone: u16, name: &str) -> bool {
+        let zone = &mut self.zones[usize::from(zone)];
+        let was = zone.working.remove(name).is_some();
+        zone.touched |= was;
+        was
+    }
+
+    pub fn begin(&mut self, style: TurnStyle) {
+        self.turn = Some(ModelTurn { number: self.last_turn + 1, style, durable: false });
+    }
+
+    /// What a crash finds of a turn of which only the beginning is durable.
+    pub fn only_begun(mut self) -> Self {
+        self.note_turn();
+        self
+    }
+
+    fn note_turn(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.durable = true;
+            self.last_turn = turn.number;
+        }
+    }
+
+    pub fn sync(&mut self) {
+        self.note_turn();
+        let process = self.turn.as_ref().is_none_or(|turn| turn.style == TurnStyle::Process);
+        for (zone, kind) in self.zones.iter_mut().zip(KINDS) {
+            if process || kind.is_append_only() {
+                zone.commit();
+            } else {
+                zone.synced = zone.working.clone();
+                zone.ahead |= std::mem::take(&mut zone.touched);
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        self.zones.iter_mut().for_each(ModelZone::commit);
+    }
+
+    pub fn end(&mut self, outcome: &[u8], generation: bool) {
+        self.note_turn();
+        self.commit();
+        self.history.push((self.last_turn, Ok(outcome.to_vec())));
+        self.turn = None;
+        if generation {
+            self.generation(Cause::Turn);
+        }
+    }
+
+    pub fn fail(&mut self, reason: &str) {
+        self.note_turn();
+        let left = self.files();
+        let process = self.turn.take().is_some_and(|turn| turn.style == TurnStyle::Process);
+        if process {
+            self.commit();
+        } else {
+            let mut goes_back = false;
+            for (zone, kind) in self.zones.iter_mut().zip(KINDS) {
+                match kind.on_failure() {
+                    OnFailure::Stays => zone.commit(),
+                    OnFailure::GoesBack => goes_back |= zone.touched || zone.ahead,
+                    OnFailure::SyncedAppendsStay => {}
+                }
+                *zone = ModelZone::at(&zone.head);
+            }
+            if goes_back {
+                self.put_generation(Cause::Side(reason.into()), left);
+            }
+        }
+        self.history.push((self.last_turn, Err(reason.into())));
+    }
+
+    /// What is not durable is gone: after a crash, or when it is abandoned.
+    pub fn interrupt(&mut self) {
+        for zone in &mut self.zones {
+            zone.working = zone.synced.clone();
+            zone.touched = false;
+        }
+        match &self.turn {
+            Some(turn) if turn.durable => self.fail(INTERRUPTED),
+            _ => {
+                self.turn = None;
+                for zone in &mut self.zones {
+                    *zone = ModelZone::at(&zone.head);
+                }
+            }
+        }
+    }
+
+    pub fn set_about(&mut self, about: &[u8]) {
+        self.sync();
+        self.about = about.to_vec();
+    }
+
+    pub fn mark(&mut self) {
+        self.commit();
+        self.generation(Cause::Paused);
+    }
+
+    pub fn rewind(&mut self, to: u64) {
+        self.commit();
+        let target = self.generations[&to].1.clone();
+        for ((zone, kind), files) in self.zones.iter_mut().zip(KINDS).zip(&target) {
+            if matches!(kind.on_rewind(), OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory) {
+                *zone = ModelZone::at(files);
+            }
+        }
+        self.generation(Cause::Rewound(GenerationNumber(to)));
+    }
+}
