@@ -1,0 +1,115 @@
+//! Resume, and what plain wasmtime does instead.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dormouse::Agent;
+use dormouse_benches::bed::{Bed, send};
+use dormouse_benches::bench::{Bench, Timed};
+use dormouse_benches::peer::Peer;
+
+use crate::PROGRAM;
+use crate::subjects::{Plan, Subject};
+
+/// Plain wasmtime's instantiation of the unrewritten components. It gives a component that has just
+/// been started, not an agent that remembers.
+pub fn plain(bench: &mut Bench, plans: &[Plan]) -> anyhow::Result<()> {
+    let mut seen = Vec::new();
+    for plan in plans {
+        if seen.contains(&plan.language) {
+            continue;
+        }
+        seen.push(plan.language);
+        let peer = Peer::new(&plan.component)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        bench.each("instantiate, plain wasmtime", plan.language, || runtime.block_on(peer.instantiate()));
+    }
+    Ok(())
+}
+
+/// Resumes a sleeping agent; says how long the call took, and whether a slot stood ready.
+pub async fn timed(agent: &Agent) -> anyhow::Result<(Timed, bool)> {
+    let begun = Instant::now();
+    let resumed = agent.resume().await?;
+    let took = begun.elapsed();
+    ensure!(!resumed.was_live, "it was in memory already");
+    Ok((Timed { took, reported: Some(resumed.took) }, resumed.warm))
+}
+
+/// Into a slot that stands ready.
+pub fn warm(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
+    let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
+    bench.each("resume, warm slot", subject.label, || {
+        bed.wait(async {
+            host.prepare(&agent, 1).await?;
+            let (timed, warm) = timed(&agent).await?;
+            ensure!(warm, "no slot stood ready");
+            agent.sleep().await;
+            Ok(timed)
+        })
+    });
+    Ok(())
+}
+
+/// With an instance that has to be made first.
+pub fn cold(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
+    let agent = bed.host()?.agent(subject.name)?;
+    // use up what still stands ready
+    bed.wait(async {
+        while timed(&agent).await?.1 {
+            agent.sleep().await;
+        }
+        agent.sleep().await;
+        anyhow::Ok(())
+    })?;
+    bench.each("resume, cold", subject.label, || {
+        bed.wait(async {
+            let (timed, warm) = timed(&agent).await?;
+            ensure!(!warm, "a slot stood ready");
+            agent.sleep().await;
+            Ok(Timed { reported: None, ..timed })
+        })
+    });
+    Ok(())
+}
+
+/// By the program, in a process of its own that opens the store, resumes and exits.
+pub fn other_process(bench: &mut Bench, bed: &Bed, subject: &Subject) {
+    bench.each("resume, another process", subject.label, || {
+        let begun = Instant::now();
+        let output = Command::new(PROGRAM)
+            .arg("--store")
+            .arg(bed.store())
+            .args(["resume", subject.name, "--json"])
+            .output()
+            .context("starting the program")?;
+        let took = begun.elapsed();
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let microseconds = said["microseconds"].as_f64().context("it reports no microseconds")?;
+        Ok(Timed { took, reported: Some(Duration::from_secs_f64(microseconds / 1e6)) })
+    });
+}
+
+/// The first turn after a warm resume, which pays for the pages that it touches, and a turn of an
+/// agent that is awake. Both end with a durable generation.
+pub fn first_turn(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
+    let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
+    let turn = async || {
+        let begun = Instant::now();
+        send(&agent, "next").await?;
+        anyhow::Ok(begun.elapsed())
+    };
+    bench.each("turn, the first after a warm resume", subject.label, || {
+        bed.wait(async {
+            agent.sleep().await;
+            host.prepare(&agent, 1).await?;
+            ensure!(timed(&agent).await?.1, "no slot stood ready");
+            turn().await
+        })
+    });
+    bench.each("turn, awake", subject.label, || bed.wait(turn()));
+    bed.wait(agent.sleep());
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! The zone store without WebAssembly: durable commits of many agents at once, and zone operations.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dormouse_benches::bench::{Bench, Flow};
+use zone_vfs::contract::{Principal, ZoneKind};
+use zone_vfs::device::DeviceKind;
+use zone_vfs::id::{Inode, Timestamp};
+use zone_vfs::store::{
+    Cause, Disk, Done, NewAgent, NewGeneration, Store, StoreError, StoreOptions, TurnStyle, ZoneSpec,
+};
+use zone_vfs::zone::{Access, OpenOptions, Quota, ZoneError};
+
+/// What the agents write.
+const WRITTEN: &[u8; 13] = b"thirteen byte";
+/// Bytes of what an embedder keeps with a generation.
+const ABOUT: usize = 512;
+/// The one zone that each agent has here.
+const ZONE: u16 = 0;
+/// Files that are created before they are removed again.
+const FILES: u64 = 10_000;
+
+fn access() -> Access {
+    Access::new(Principal::Agent, Timestamp::now())
+}
+
+/// An agent's disk with one file open.
+#[derive(Clone)]
+struct Writer {
+    disk: Arc<Disk>,
+    file: Inode,
+}
+
+impl Writer {
+    fn new(store: &Store, name: &str) -> anyhow::Result<Self> {
+        let workspace = ZoneSpec {
+            name: "workspace".into(),
+            mount: "/workspace".into(),
+            kind: ZoneKind::Workspace,
+            quota: Quota::default(),
+        };
+        let new = NewAgent { name: name.into(), about: Vec::new(), generation: vec![7; ABOUT] };
+        let disk = store.create(Store::new_id()?, &new, vec![workspace])?;
+        let options = OpenOptions { create: true, read: true, write: true, ..OpenOptions::default() };
+        let open = disk.zone(ZONE, |z| {
+            let file = z.open(access(), Inode::ROOT, b"file", options)?;
+            z.write(access(), file, 0, &[7; 4096])?;
+            Ok::<_, ZoneError>(file)
+        });
+        Ok(Self { file: open.context("there is no zone")??, disk })
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        self.disk.zone(ZONE, |z| z.write(access(), self.file, 1024, WRITTEN)).transpose()?;
+        Ok(())
+    }
+
+    /// Writes, and syncs as `fsync` does.
+    fn sync(&self, done: Done<()>) {
+        match self.write() {
+            Ok(()) => self.disk.sync(done),
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    /// A whole turn that writes, and ends with a generation.
+    fn turn(&self, done: Done<()>) {
+        let begun = self.disk.begin(TurnStyle::Transaction, b"event").and_then(|_| self.write());
+        match begun {
+            Ok(()) => {
+                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT] };
+                self.disk.end(b"reply", Some(generation), Box::new(|result| done(result.map(|_| ()))));
+            }
+            Err(e) => done(Err(e)),
+        }
+    }
+}
+
+/// Makes `count` commits, one of each writer's under way at a time.
+fn commits(writers: &[Writer], count: u64, commit: fn(&Writer, Done<()>)) -> anyhow::Result<Flow> {
+    let (send, receive) = mpsc::channel();
+    let start = |writer: usize| {
+        let (send, begun) = (send.clone(), Instant::now());
+        let done: Done<()> = Box::new(move |result| {
+            // the receiver waits for every commit, unless one has failed
+            let _ = send.send((writer, begun.elapsed(), result));
+        });
+        commit(&writers[writer], done);
+    };
+    let begun = Instant::now();
+    let mut started = 0;
+    for writer in 0..writers.len().min(count as usize) {
+        start(writer);
+        started += 1;
+    }
+    let mut each = Vec::with_capacity(count as usize);
+    while each.len() < count as usize {
+        let (writer, took, result) = receive.recv()?;
+        result?;
+        each.push(took);
+        if started < count {
+            start(writer);
+            started += 1;
+        }
+    }
+    Ok(Flow { took: begun.elapsed(), each })
+}
+
+fn durable(bench: &mut Bench, tmp: &Path, kind: DeviceKind) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir_in(tmp)?;
+    let options = StoreOptions { device: kind, ..StoreOptions::default() };
+    let store = match Store::open(folder.path(), &options) {
+        Ok(store) => store,
+        Err(e) => {
+            bench.note(format!("{kind:?} was not measured: {e}"));
+            return Ok(());
+        }
+    };
+    let device = store.device();
+    let writers =
+        (0..64).map(|n| Writer::new(&store, &format!("agent-{n}"))).collect::<anyhow::Result<Vec<_>>>()?;
+    for count in [1, 8, 64] {
+        let subject = format!("{count} agents, {device}");
+        bench.flow("durable write of 13 bytes", &subject, |n| commits(&writers[..count], n, Writer::sync));
+        bench.flow("durable turn", &subject, |n| commits(&writers[..count], n, Writer::turn));
+    }
+    Ok(())
+}
+
+/// How long `count` operations take, one after the other.
+fn operations(count: u64, mut operation: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    for _ in 0..count {
+        operation()?;
+    }
+    Ok(begun.elapsed())
+}
+
+fn in_memory(bench: &mut Bench, tmp: &Path) -> anyhow::Result<()> {
+    const NO_ZONE: &str = "there is no zone";
+    let folder = tempfile::tempdir_in(tmp)?;
+    let store = Store::open(folder.path(), &StoreOptions::default())?;
+    let writer = Writer::new(&store, "operations")?;
+    let (disk, file) = (writer.disk.clone(), writer.file);
+    let now = access();
+    bench.mean("zone operation", "stat", |n| {
+        operations(n, || {
+            disk.zone(ZONE, |z| z.stat(now, file)).context(NO_ZONE)??;
+            Ok(())
+        })
+    });
+    bench.mean("zone operation", "read of 64 bytes", |n| {
+        let mut into = [0; 64];
+        operations(n, || {
+            disk.zone(ZONE, |z| z.read(now, file, 512, &mut into)).context(NO_ZONE)??;
+            Ok(())
+        })
+    });
+    bench.mean("zone operation", "write of 13 bytes", |n| {
+        operations(n, || {
+            disk.zone(ZONE, |z| z.write(now, file, 1024, WRITTEN)).context(NO_ZONE)??;
+            Ok(())
+        })
+    });
+    let options = OpenOptions { create: true, exclusive: true, write: true, ..OpenOptions::default() };
+    let mut number = 0u64;
+    bench.mean("zone operation", "create and close a file", |n| {
+        let mut took = Duration::ZERO;
+        let mut left = n;
+        while left > 0 {
+            let some = left.min(FILES - number % FILES);
+            took += operations(some, || {
+                let name = format!("created-{}", number % FILES);
+                number += 1;
+                let zone = disk.zone(ZONE, |z| {
+                    let made = z.open(now, Inode::ROOT, name.as_bytes(), options)?;
+                    z.close(made)
+                });
+                Ok(zone.context(NO_ZONE)??)
+            })?;
+            left -= some;
+            if number.is_multiple_of(FILES) {
+                for old in 0..FILES {
+                    let name = format!("created-{old}");
+                    disk.zone(ZONE, |z| z.unlink(now, Inode::ROOT, name.as_bytes())).context(NO_ZONE)??;
+                }
+                zone_vfs::store::wait(|done| disk.sync(done))?;
+            }
+        }
+        Ok(took)
+    });
+    Ok(())
+}
+
+fn main() -> anyhow::Result<()> {
+    let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut bench = Bench::new("zone_store", tmp);
+    in_memory(&mut bench, tmp)?;
+    durable(&mut bench, tmp, DeviceKind::Uring)?;
+    durable(&mut bench, tmp, DeviceKind::Blocking)?;
+    bench.finish()
+}

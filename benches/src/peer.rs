@@ -1,0 +1,80 @@
+//! The same components, as they are, on plain wasmtime with wasmtime-wasi.
+//!
+//! The settings are wasmtime's defaults: memories on demand, their first content copied on write
+//! from a file that the module shares.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::{Engine, Store};
+use wasmtime_wasi::p2::bindings::Command;
+use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
+use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+/// Bytes of output that a command may print.
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// What wasmtime-wasi keeps for an instance.
+pub struct PeerState {
+    wasi: WasiCtx,
+    table: ResourceTable,
+}
+
+impl WasiView for PeerState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// A component, compiled and linked.
+pub struct Peer {
+    engine: Engine,
+    linker: Linker<PeerState>,
+    component: Component,
+    pre: InstancePre<PeerState>,
+}
+
+impl Peer {
+    /// Compiles a component. What it imports beside WASI traps when it is called.
+    pub fn new(component: &[u8]) -> anyhow::Result<Self> {
+        let engine = Engine::default();
+        let component = Component::new(&engine, component).map_err(anyhow::Error::from)?;
+        let mut linker = Linker::new(&engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(anyhow::Error::from)?;
+        linker.define_unknown_imports_as_traps(&component).map_err(anyhow::Error::from)?;
+        let pre = linker.instantiate_pre(&component).map_err(anyhow::Error::from)?;
+        Ok(Self { engine, linker, component, pre })
+    }
+
+    /// Makes an instance, and says how long that took: a WASI context, a store and the instance.
+    pub async fn instantiate(&self) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        let state = PeerState { wasi: WasiCtxBuilder::new().build(), table: ResourceTable::new() };
+        let mut store = Store::new(&self.engine, state);
+        let instance = self.pre.instantiate_async(&mut store).await.map_err(anyhow::Error::from)?;
+        let took = begun.elapsed();
+        std::hint::black_box(instance);
+        Ok(took)
+    }
+
+    /// Runs a command with `folder` as `/workspace`, and gives what it prints.
+    ///
+    /// `blocking` answers file calls in the calling thread, which wasmtime-wasi offers and does not
+    /// do by default.
+    pub async fn run(&self, args: &[String], folder: &Path, blocking: bool) -> anyhow::Result<String> {
+        let output = MemoryOutputPipe::new(MAX_OUTPUT);
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.allow_blocking_current_thread(blocking).args(args).stdout(output.clone()).inherit_stderr();
+        wasi.preopened_dir(folder, "/workspace", FsPerms::ReadWrite).map_err(anyhow::Error::from)?;
+        let mut store =
+            Store::new(&self.engine, PeerState { wasi: wasi.build(), table: ResourceTable::new() });
+        let command = Command::instantiate_async(&mut store, &self.component, &self.linker)
+            .await
+            .map_err(anyhow::Error::from)?;
+        let status = command.wasi_cli_run().call_run(&mut store).await.map_err(anyhow::Error::from)?;
+        status.ok().context("the command failed")?;
+        Ok(String::from_utf8(output.contents().to_vec())?)
+    }
+}
