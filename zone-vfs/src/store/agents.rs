@@ -131,7 +131,7 @@ impl Shared {
         });
         let made = disk.clone();
         let done: Done<GenerationNumber> = Box::new(move |result| done(result.map(|_| made)));
-        Commit::start_inside(&disk, self.clone(), |_| Ok(control), Some(settle), done);
+        Commit::start_inside(&disk, self, |_| Ok(control), Some(settle), done);
     }
 }
 

@@ -58,6 +58,7 @@ struct StoredState {
 /// Turns in one piece of a stored history.
 const TURNS: usize = 1024;
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn encoding(e: postcard::Error) -> StoreError {
     StoreError::Encoding(e.to_string())
 }

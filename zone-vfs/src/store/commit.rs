@@ -45,29 +45,29 @@ impl Commit {
             Err(e) => return done(Err(e)),
         };
         store.gate.enter();
-        Self::start_inside(disk, store, control, settle, done);
+        Self::start_inside(disk, &store, control, settle, done);
     }
 
     /// As [`start`](Self::start), for whoever has passed the gate already, which is left here.
     pub fn start_inside(
         disk: &Arc<Disk>,
-        store: Arc<Shared>,
+        store: &Arc<Shared>,
         control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
         let mut inner = disk.lock();
-        match prepare(disk, &mut inner, &store, control) {
+        match prepare(disk, &mut inner, store, control) {
             Ok((records, parts, roots)) => {
                 inner.committing = true;
                 let commit = Self { disk: disk.clone(), store: store.clone(), parts, roots, settle, done };
                 // submitted under the disk's lock: an agent's records are in the log in their order
-                commit.submit(&store, records);
+                commit.submit(store, records);
             }
             Err(e) => {
                 drop(inner);
                 if let Some(settle) = settle {
-                    settle(&store, false);
+                    settle(store, false);
                 }
                 store.gate.leave();
                 done(Err(e));

@@ -44,7 +44,7 @@ pub enum StoreError {
     #[error(transparent)]
     Chunk(#[from] ChunkError),
     /// A zone's tree is damaged, or storage failed.
-    #[error("zone: {0}")]
+    #[error(transparent)]
     Zone(#[from] ZoneError),
     /// A commit failed: nothing of it took effect.
     #[error(transparent)]
@@ -114,9 +114,10 @@ impl StoreError {
     /// True when the disk is full: the operation was refused, and the store goes on.
     pub fn is_no_space(&self) -> bool {
         match self {
-            Self::Commit(CommitError::NoSpace) | Self::Chunk(ChunkError::NoSpace) => true,
+            Self::Commit(CommitError::NoSpace)
+            | Self::Chunk(ChunkError::NoSpace)
+            | Self::Superblock(SuperblockError::NoSpace) => true,
             Self::Zone(e) => e.code == crate::zone::ErrorCode::InsufficientSpace,
-            Self::Superblock(SuperblockError::NoSpace) => true,
             Self::Io { source, .. }
             | Self::Log(LogError::Io { source, .. })
             | Self::Segment(SegmentError::Io { source, .. }) => crate::device::is_no_space(source),

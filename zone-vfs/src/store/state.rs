@@ -196,7 +196,6 @@ impl State {
     /// made; zone changes themselves are applied before, by whoever calls.
     pub fn apply(&mut self, entry: Entry, roots: &mut [ZoneRoot]) -> Result<(), StoreError> {
         match entry {
-            Entry::Created { .. } => {}
             Entry::Opened { incarnation: _ } => self.interrupt()?,
             Entry::About(about) => self.about = about,
             Entry::TurnBegan { turn, style, event, at } => {
@@ -204,7 +203,7 @@ impl State {
                 self.last_turn = turn;
                 self.turn = Some(OpenTurn { turn, style, event, began: at });
             }
-            Entry::Fact(_) | Entry::Withdrawn => {}
+            Entry::Created { .. } | Entry::Fact(_) | Entry::Withdrawn => {}
             Entry::Changes(index, _) => {
                 if let Some(zone) = self.zones.get_mut(usize::from(index)) {
                     zone.touched = true;
