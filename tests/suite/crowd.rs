@@ -1,0 +1,89 @@
+//! A thousand forks of one agent alive in one process.
+
+use std::time::Instant;
+
+use dormouse::code::{CompileLimits, Compiler};
+use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
+
+use crate::bed::{Bed, PROGRAM, guest};
+
+const FORKS: usize = 1000;
+
+async fn send(agent: &Agent, text: &str) -> String {
+    let event = Event::message(text).expect("an event");
+    let report = agent.send(event).await.expect("a turn");
+    String::from_utf8(report.reply.expect("a reply")).expect("text")
+}
+
+/// Bytes of memory that are this process's, shared pages in proportion; where the system tells.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+#[test]
+fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
+    let bed = Bed::new(&["notes"]);
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
+    let host = Host::open(options).expect("the host");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let component = std::fs::read(guest("notes")).expect("the component");
+        let name = |text: String| AgentName::new(&text).expect("a name");
+        let parent =
+            host.create(&name("parent".into()), &component, AgentOptions::default()).await.expect("an agent");
+        for event in ["note one", "note two", "draft text", "remember colour blue"] {
+            send(&parent, event).await;
+        }
+        let names: Vec<_> = (0..FORKS).map(|n| name(format!("fork-{n}"))).collect();
+        let started = Instant::now();
+        let forks = parent.fork(&names, None).await.expect("the forks");
+        let forked = started.elapsed();
+        assert_eq!(forks.len(), FORKS);
+        let before = memory();
+        let started = Instant::now();
+        for fork in &forks {
+            fork.resume().await.expect("a fork alive");
+        }
+        let resumed = started.elapsed();
+        let each = memory().zip(before).map(|(after, before)| after.saturating_sub(before) / FORKS as u64);
+        println!("{FORKS} forks: {forked:?}; all resumed, cold: {resumed:?}; PSS of each: {each:?} bytes");
+
+        // some go ways of their own
+        let differs = |n: usize| n % 97 == 5;
+        for (n, fork) in forks.iter().enumerate().filter(|(n, _)| differs(*n)) {
+            assert_eq!(send(fork, &format!("note of fork {n}")).await, "kept note 3");
+            send(fork, &format!("remember colour number-{n}")).await;
+            send(fork, "draft more").await;
+        }
+        for (n, fork) in forks.iter().enumerate() {
+            assert!(fork.is_live().await, "fork {n} went to sleep");
+            let (status, list) = if differs(n) {
+                let status = "memory=3 journal=5 semantic=3 logs=1 turns=8";
+                (status, format!("1. one\n2. two\n3. of fork {n}"))
+            } else {
+                ("memory=2 journal=3 semantic=2 logs=0 turns=5", "1. one\n2. two".into())
+            };
+            assert_eq!(send(fork, "status").await, status, "fork {n}");
+            assert_eq!(send(fork, "list").await, list, "fork {n}");
+        }
+        for n in [0, 5, 6, FORKS - 1] {
+            let colour = if differs(n) { format!("number-{n}") } else { "blue".into() };
+            assert_eq!(send(&forks[n], "recall colour").await, colour);
+            let draft = if differs(n) { "text\nmore\n" } else { "text\n" };
+            assert_eq!(send(&forks[n], "draft").await, draft);
+        }
+        assert_eq!(send(&parent, "status").await, "memory=2 journal=3 semantic=2 logs=2 turns=5");
+    });
+    host.close().expect("the host closes");
+    // and all of them are there in another process
+    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(FORKS + 1));
+    assert_eq!(bed.send("fork-5", "list"), "1. one\n2. two\n3. of fork 5");
+    assert_eq!(bed.send("fork-999", "list"), "1. one\n2. two");
+}

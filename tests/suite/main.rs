@@ -1,0 +1,23 @@
+//! What crosses crates, most of it through the program as a user runs it.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | [`bed`] | stores, guests and processes for all others |
+//! | [`guests`] | each test program, in its zones |
+//! | [`hostile`] | guests that do what they must not |
+//! | [`continuity`] | an agent goes on from open files and memory: resume, fork |
+//! | [`rewind`] | what goes back and what stays |
+//! | [`crowd`] | a thousand forks alive in one process |
+//! | [`killed`] | `kill -9` at any moment |
+//! | [`errors`] | wrong input of every kind, and what it leaves as it was |
+//! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
+
+mod bed;
+mod continuity;
+mod crowd;
+mod errors;
+mod guests;
+mod hostile;
+mod killed;
+mod operator;
+mod rewind;

@@ -1,0 +1,264 @@
+//! The operator's view: `zone`, `logs`, `ps`, JSON, and what reaches a terminal.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, guest, on_terminal, run};
+
+/// `zone get` or `zone put`.
+fn copy(bed: &Bed, what: &str, place: &str, local: &Path) -> crate::bed::Ran {
+    bed.run([OsStr::new("zone"), OsStr::new(what), OsStr::new(place), local.as_os_str()])
+}
+
+#[test]
+fn files_and_folders_go_in_and_come_out_as_they_were() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let large: Vec<u8> = (0..3_000_000_u32).map(|n| (n * n >> 7) as u8).collect();
+    let from = bed.path("from");
+    fs::create_dir_all(from.join("deep/deeper")).expect("folders");
+    fs::write(from.join("large"), &large).expect("a file");
+    fs::write(from.join("deep/deeper/small"), "small").expect("a file");
+    fs::write(from.join("empty"), "").expect("a file");
+    assert_eq!(copy(&bed, "put", "a:/workspace/copy", &from).status, Some(0));
+    let to = bed.path("to");
+    assert_eq!(copy(&bed, "get", "a:/workspace/copy", &to).status, Some(0));
+    assert_eq!(fs::read(to.join("large")).expect("the file"), large);
+    assert_eq!(fs::read(to.join("deep/deeper/small")).expect("the file"), b"small");
+    assert_eq!(fs::read(to.join("empty")).expect("the file"), b"");
+    assert_eq!(bed.ok(["zone", "cat", "a:/workspace/copy/deep/deeper/small"]), "small");
+    let ran = run(&mut bed.command(["zone", "put", "a:/workspace/piped", "-"]), b"through a pipe");
+    assert_eq!(ran.status, Some(0), "{ran}");
+    assert_eq!(bed.ok(["zone", "get", "a:/workspace/piped", "-"]), "through a pipe");
+    assert_eq!(bed.send("a", "read /workspace/piped"), "through a pipe");
+    bed.refused(["zone", "rm", "a:/workspace/copy"], &["is a folder", "--recursive"]);
+    bed.ok(["zone", "rm", "-r", "a:/workspace/copy"]);
+    assert_eq!(bed.json(["zone", "ls", "a:/workspace"]).as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn nothing_is_written_outside_of_local() {
+    let bed = Bed::new(&["notes", "hello-command"]);
+    bed.create("a", "notes");
+    bed.send("a", "write /workspace/file new");
+    let outside = bed.file("outside", "old");
+    let target = bed.path("target");
+    fs::create_dir(&target).expect("a folder");
+    // a folder comes out into one where links stand in the way of its names
+    let from = bed.path("from");
+    fs::create_dir_all(from.join("folder")).expect("folders");
+    fs::write(from.join("file"), "new").expect("a file");
+    fs::write(from.join("folder/inner"), "new").expect("a file");
+    assert_eq!(copy(&bed, "put", "a:/workspace/tree", &from).status, Some(0));
+    let local = bed.path("local");
+    fs::create_dir(&local).expect("a folder");
+    symlink(&outside, local.join("file")).expect("a link");
+    symlink(&target, local.join("folder")).expect("a link");
+    let ran = copy(&bed, "get", "a:/workspace/tree", &local);
+    assert!(matches!(ran.status, Some(0 | 1)), "{ran}");
+    assert_eq!(fs::read_to_string(&outside).expect("the file"), "old");
+    assert_eq!(fs::read_dir(&target).expect("the folder").count(), 0, "{ran}");
+    // a file comes out where a link stands
+    let link = bed.path("link");
+    symlink(&outside, &link).expect("a link");
+    let ran = copy(&bed, "get", "a:/workspace/file", &link);
+    assert!(matches!(ran.status, Some(0 | 1)), "{ran}");
+    assert_eq!(fs::read_to_string(&outside).expect("the file"), "old", "{ran}");
+    // links that a guest made are not followed out of the zone, and lead nowhere when they come out
+    let made = symlinks_by_guest(&bed);
+    let ran = copy(&bed, "get", &format!("{made}:/workspace"), &bed.path("linked"));
+    assert!(matches!(ran.status, Some(0 | 1)), "{ran}");
+    bed.refused(["zone", "cat", &format!("{made}:/workspace/out")], &["out"]);
+    bed.refused(["zone", "cat", "a:/workspace/../../etc/passwd"], &[]);
+}
+
+/// An agent in whose workspace links lead out, made through the library.
+fn symlinks_by_guest(bed: &Bed) -> String {
+    use zone_vfs::contract::Principal;
+    use zone_vfs::id::{Inode, Timestamp};
+    use zone_vfs::zone::Access;
+    bed.create("linker", "notes");
+    let host = dormouse::Host::open(dormouse::HostOptions::new(bed.store())).expect("the host");
+    let agent = host.agent("linker").expect("the agent");
+    let disk = agent.disk();
+    let workspace = disk.zones().iter().position(|z| z.name == "workspace").expect("a workspace") as u16;
+    let access = Access::new(Principal::Host, Timestamp::now());
+    for (name, target) in [("out", "/etc/passwd"), ("up", "../../../../outside"), ("self", "self")] {
+        let made =
+            disk.zone(workspace, |z| z.symlink(access, target.as_bytes(), Inode::ROOT, name.as_bytes()));
+        assert!(made.is_some_and(|made| made.is_ok()), "a link {name}");
+    }
+    zone_vfs::store::wait(|done| disk.sync(done)).expect("the links are kept");
+    drop(agent);
+    host.close().expect("the host closes");
+    "linker".into()
+}
+
+#[test]
+fn contracts_hold_for_the_operator_too() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "note one");
+    let file = bed.file("file", "rewritten");
+    let journal = "a:/memory/episodic/journal.log";
+    let ran = copy(&bed, "put", journal, &file);
+    ran.assert_refused(&["journal.log"]);
+    bed.refused(["zone", "rm", journal], &["append-only"]);
+    bed.refused(["zone", "rm", "a:/logs/notes.log"], &["append-only"]);
+    assert_eq!(bed.ok(["zone", "cat", journal]), "note 1: one\n");
+    assert_eq!(copy(&bed, "put", "a:/memory/semantic/notes.txt", &file).status, Some(0));
+    assert_eq!(bed.send("a", "read /memory/semantic/notes.txt"), "rewritten");
+}
+
+/// What a guest would do to a terminal: clear it, name it, and print a lie from right to left.
+const ATTACK: &str = "a\u{1b}[2Jb\u{1b}]0;title\u{7}c\u{9b}31md\u{202e}e\rf";
+
+/// No character that acts is in what a terminal was shown, other than those of the program's own.
+fn assert_tame(shown: &str) {
+    let acts = |c: char| (c.is_control() && !"\r\n\t".contains(c)) || "\u{202e}\u{9b}".contains(c);
+    assert!(!shown.chars().any(acts), "{shown:?}");
+    // a carriage return is the terminal's own only before a line's end
+    assert!(!shown.replace("\r\n", "\n").contains('\r'), "{shown:?}");
+    for letter in ["a\\u{1b}[2Jb", "c\\u{9b}31md\\u{202e}e\\rf"] {
+        assert!(shown.contains(letter), "{letter} is missing in {shown:?}");
+    }
+}
+
+#[test]
+fn what_a_guest_says_does_nothing_to_a_terminal() {
+    let bed = Bed::new(&["notes", "stdio", "hello-command"]);
+    bed.create("a", "notes");
+    bed.send("a", &format!("remember key {ATTACK}"));
+    // a reply, an error, files, logs
+    assert_tame(&on_terminal(&mut bed.command(["send", "a", "recall key"])));
+    bed.send("a", &format!("print {ATTACK}"));
+    assert_tame(&on_terminal(&mut bed.command(["logs", "a"])));
+    assert_tame(&on_terminal(&mut bed.command(["logs", "--stderr", "a"])));
+    bed.send("a", &format!("write /workspace/file {ATTACK}"));
+    assert_tame(&on_terminal(&mut bed.command(["zone", "cat", "a:/workspace/file"])));
+    // the output of a run
+    let shown = on_terminal(&mut bed.guest_command("hello-command", ["journal", ATTACK]));
+    assert_eq!(shown.matches('\u{1b}').count(), 0, "{shown:?}");
+    assert_tame(&on_terminal(&mut bed.guest_command("hello-command", ["journal"])));
+    assert!(on_terminal(&mut bed.guest_command("stdio", ["terminal"])).contains("(true, true, true)"));
+    // where it is no terminal, bytes pass as they are
+    assert_eq!(bed.send("a", "recall key"), ATTACK);
+    assert_eq!(bed.guest("hello-command", ["journal"]).out, format!("{ATTACK}\n"));
+    // and on a terminal when that is asked for
+    let mut raw = bed.command(["run", "--raw"]);
+    let shown = on_terminal(raw.arg(guest("hello-command")).arg("journal"));
+    assert!(shown.contains("a\u{1b}[2Jb"), "{shown:?}");
+}
+
+#[test]
+fn names_of_files_do_nothing_to_a_terminal() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "write /workspace/a\u{1b}[2Jb x");
+    let shown = on_terminal(&mut bed.command(["zone", "ls", "a:/workspace"]));
+    assert!(shown.contains("a\\u{1b}[2Jb"), "{shown:?}");
+    let listed = bed.json(["zone", "ls", "a:/workspace"]);
+    assert!(listed.to_string().contains("a\\u001b[2Jb"), "{listed}");
+}
+
+/// The value has each of these fields, and none of them is null but those that may be.
+fn assert_fields(value: &Value, fields: &[&str], nullable: &[&str]) {
+    for field in fields {
+        assert!(
+            value.get(field).is_some_and(|v| !v.is_null() || nullable.contains(field)),
+            "{field}: {value}"
+        );
+    }
+}
+
+#[test]
+fn every_listing_is_json_when_asked() {
+    let bed = Bed::new(&["notes"]);
+    assert_eq!(bed.json(["ps"]), serde_json::json!([]));
+    let path = guest("notes");
+    let made = bed.json([OsStr::new("new"), OsStr::new("a"), path.as_os_str()]);
+    assert_fields(&made, &["name", "id", "generation"], &[]);
+    let sent = bed.json(["send", "a", "note one"]);
+    assert_fields(&sent, &["agent", "turn", "generation", "reply", "error", "microseconds"], &["error"]);
+    assert_eq!((&sent["reply"], &sent["turn"]), (&"kept note 1".into(), &1.into()));
+    let refused = bed.run(["send", "--json", "a", "recall nothing"]);
+    assert_eq!(refused.status, Some(1), "{refused}");
+    let refused: Value = serde_json::from_str(&refused.out).expect("JSON");
+    assert!(refused["reply"].is_null() && refused["error"].is_string(), "{refused}");
+    assert_fields(&bed.json(["pause", "a"]), &["agent", "generation"], &[]);
+    assert_fields(&bed.json(["resume", "a"]), &["agent", "generation", "memory_bytes", "microseconds"], &[]);
+    let forks = bed.json(["fork", "a", "--count", "2"]);
+    assert_eq!(forks.as_array().map(Vec::len), Some(2));
+    assert_fields(&forks[0], &["name", "id", "parent", "generation"], &[]);
+    let rows = [
+        "name",
+        "id",
+        "state",
+        "world",
+        "generation",
+        "turns",
+        "created",
+        "file_bytes",
+        "memory_bytes",
+        "parent",
+    ];
+    let listed = bed.json(["ps"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(3));
+    for row in listed.as_array().expect("rows") {
+        assert_fields(row, &rows, &["parent"]);
+    }
+    assert_eq!(bed.agent("a-fork-1")["parent"], "a");
+    let generations = bed.json(["generations", "a"]);
+    let fields =
+        ["generation", "cause", "turn", "made", "head", "memory_bytes", "changed_pages", "file_bytes"];
+    for row in generations.as_array().expect("rows") {
+        assert_fields(row, &fields, &[]);
+    }
+    let heads = generations.as_array().expect("rows").iter().filter(|row| row["head"] == true).count();
+    assert_eq!(heads, 1, "{generations}");
+    assert_fields(&bed.json(["rewind", "a", "1"]), &["agent", "rewound_to", "generation"], &[]);
+    let zones = bed.json(["zone", "ls", "a"]);
+    assert_eq!(zones.as_array().map(Vec::len), Some(5));
+    assert_fields(&zones[0], &["name", "mount", "kind", "bytes", "quota_bytes", "inodes"], &[]);
+    let files = bed.json(["zone", "ls", "-R", "a:/memory/semantic"]);
+    assert_eq!(files.as_array().map(Vec::len), Some(1), "{files}");
+    let about = bed.json([OsStr::new("inspect"), path.as_os_str()]);
+    assert_fields(&about, &["world", "imports", "exports", "capturable", "shared_genesis"], &[]);
+}
+
+#[test]
+fn logs_show_what_an_agent_printed() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "print one");
+    bed.send("a", "print two");
+    let ran = bed.run(["logs", "a"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("one\ntwo\n", "one\ntwo\n"));
+    let ran = bed.run(["logs", "--stdout", "a"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("one\ntwo\n", ""));
+    let ran = bed.run(["logs", "--stderr", "a"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", "one\ntwo\n"));
+    bed.ok(["rewind", "a", "1"]);
+    assert_eq!(bed.run(["logs", "--stdout", "a"]).out, "one\ntwo\n");
+}
+
+#[test]
+fn removed_agents_are_gone_with_their_files() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "note one");
+    bed.ok(["fork", "a", "b"]);
+    bed.refused(["rm", "a", "nobody"], &["nobody"]);
+    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(2), "half of a removal was done");
+    bed.ok(["rm", "a", "b"]);
+    assert_eq!(bed.json(["ps"]), serde_json::json!([]));
+    let images = fs::read_dir(bed.store().join("images")).expect("images");
+    let left: Vec<_> = images.map(|e| e.expect("an entry").file_name()).collect();
+    assert!(left.iter().all(|name| name.to_string_lossy().starts_with("genesis-")), "{left:?}");
+    bed.create("a", "notes");
+    assert_eq!(bed.send("a", "status"), "memory=0 journal=0 semantic=0 logs=0 turns=1");
+}
