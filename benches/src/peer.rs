@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::p2::bindings::Command;
@@ -28,6 +29,26 @@ impl WasiView for PeerState {
     }
 }
 
+/// Defines the functions that are not WASI's. (`define_unknown_imports_as_traps` would replace those
+/// of WASI too, where the component asks for a newer 0.2.x than wasmtime-wasi has.)
+fn trap_beside_wasi(linker: &mut Linker<PeerState>, component: &Component) -> anyhow::Result<()> {
+    let engine = component.engine();
+    for (name, import) in component.component_type().imports(engine) {
+        let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+        if name.starts_with("wasi:") {
+            continue;
+        }
+        let mut linker = linker.instance(name).map_err(anyhow::Error::from)?;
+        for (function, export) in instance.exports(engine) {
+            if matches!(export.ty, ComponentItem::ComponentFunc(_)) {
+                let trap = || wasmtime::Error::msg("plain wasmtime has no such function");
+                linker.func_new(function, move |_, _, _, _| Err(trap())).map_err(anyhow::Error::from)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A component, compiled and linked.
 pub struct Peer {
     engine: Engine,
@@ -43,7 +64,7 @@ impl Peer {
         let component = Component::new(&engine, component).map_err(anyhow::Error::from)?;
         let mut linker = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(anyhow::Error::from)?;
-        linker.define_unknown_imports_as_traps(&component).map_err(anyhow::Error::from)?;
+        trap_beside_wasi(&mut linker, &component)?;
         let pre = linker.instantiate_pre(&component).map_err(anyhow::Error::from)?;
         Ok(Self { engine, linker, component, pre })
     }
