@@ -52,12 +52,15 @@ impl Ran {
 /// Runs a command to its end, with this input.
 pub fn run(command: &mut Command, input: &[u8]) -> Ran {
     let mut running = Running::start(command);
-    let fed = running.input.as_mut().map_or(Ok(()), |stdin| stdin.write_all(input));
-    running.input = None;
-    let ran = running.end();
-    // a process may end before it has read everything
-    assert!(fed.is_ok() || ran.status.is_some(), "{ran}");
-    ran
+    let mut stdin = running.input.take().expect("its input");
+    // while it is fed its output has to be read, else each waits for the other
+    std::thread::scope(|scope| {
+        // a process may end before it has read everything
+        let feeding = scope.spawn(move || drop(stdin.write_all(input)));
+        let ran = running.end();
+        feeding.join().expect("the feeder");
+        ran
+    })
 }
 
 /// A process that has been started.

@@ -114,8 +114,8 @@ fn can_mount() -> bool {
 }
 
 /// Runs a script in which `dormouse ARGUMENTS` works on a store with room for `mebibytes`: on a small
-/// file system if one can be mounted, else with a limit on the size of files. The store that it leaves
-/// is brought back to `bed`.
+/// file system if one can be mounted, else with a limit on the size of files (`$LIMITED` is yes, and
+/// only a large file meets it). The store that it leaves is brought back to `bed`.
 fn with_little_room(bed: &Bed, mebibytes: u32, script: &str) -> Ran {
     let small = bed.path("small");
     fs::create_dir_all(&small).expect("a folder");
@@ -165,11 +165,20 @@ fn a_full_disk_refuses_and_loses_nothing() {
         &bed,
         room,
         "dormouse zone put n:/workspace/noise noise >&2; echo put $?
-         n=0; while dormouse send n 'write /workspace/file-'$n' x' >/dev/null 2>sent && [ $n -lt 2000 ]; do
-           n=$((n + 1)); dormouse send n 'touch-pages 100' >/dev/null 2>sent || break; done
-         echo sent $n; cat sent >&2; dormouse send n status >/dev/null 2>&1; echo status $?",
+         count=0; status=unknown
+         while [ $LIMITED = no ] && [ $count -lt 2000 ]; do
+           dormouse send n \"write /workspace/file-$count x\" >out 2>sent; status=$?
+           [ $status = 0 ] || break
+           count=$((count + 1))
+           dormouse send n 'touch-pages 100' >out 2>sent; status=$?
+           [ $status = 0 ] || break
+         done
+         echo sent $count; echo ended $status; [ $LIMITED = yes ] || cat sent >&2",
     );
     assert!(ran.out.starts_with("put 1\n"), "{ran}");
+    // the disk is full for turns as well, and that is an error like any other
+    let ended = if can_mount() { "ended 1\n" } else { "ended unknown\n" };
+    assert!(ran.out.ends_with(ended), "{ran}");
     assert!(ran.err.contains("dormouse: ") && !ran.err.contains("panicked"), "{ran}");
     // with room again, everything that was acknowledged is there, and it goes on
     assert_eq!(bed.send("n", "list"), "1. one");
