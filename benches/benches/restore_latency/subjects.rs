@@ -84,13 +84,12 @@ impl Plan {
             events.push(format!("grow {}", self.grown));
         }
         let agent = bed.agent(self.name, &self.component, &events)?;
-        let memory = bed.wait(async {
-            let memory = agent.resume().await?.memory;
-            agent.pause().await?;
-            anyhow::Ok(memory)
-        })?;
+        let memory = bed.wait(agent.resume())?.memory;
         drop(agent);
-        // an image is made flat behind the pause: closing waits for that
+        // images are made flat behind turns and pauses, one at a time: closing waits for that
+        bed.close()?;
+        bed.open()?;
+        bed.wait(bed.host()?.agent(self.name)?.pause())?;
         bed.close()?;
         bed.open()?;
         let pages = memory / dormouse::image::PAGE as u64;
