@@ -35,7 +35,7 @@ pub struct Subject {
 const RUST: &[&str] = &["note a mouse sleeps", "next", "line"];
 const PYTHON: &[&str] = &["remember animal mouse", "next", "line"];
 
-/// The Rust agent by size, and CPython.
+/// The Rust agent by size, and the Python one.
 pub fn all(bench: &mut Bench) -> anyhow::Result<Vec<Plan>> {
     let notes = guests::read(bench.target(), "notes")?;
     let rust = |label, name, grown| Plan {
