@@ -55,7 +55,6 @@ pub fn pause(bench: &mut Bench, bed: &Bed, subject: &Subject, how: &str) -> anyh
 pub fn rewind(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
     let to = agent.info()?.head;
-    bed.wait(send(&agent, "next"))?;
     bench.each("rewind", subject.label, || {
         bed.wait(async {
             host.prepare(&agent, 1).await?;

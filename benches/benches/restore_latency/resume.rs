@@ -55,20 +55,16 @@ pub fn warm(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<(
 /// With an instance that has to be made first.
 pub fn cold(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let agent = bed.host()?.agent(subject.name)?;
-    // use up what still stands ready
-    bed.wait(async {
-        while timed(&agent).await?.1 {
-            agent.sleep().await;
-        }
-        agent.sleep().await;
-        anyhow::Ok(())
-    })?;
     bench.each("resume, cold", subject.label, || {
         bed.wait(async {
-            let (timed, warm) = timed(&agent).await?;
-            ensure!(!warm, "a slot stood ready");
-            agent.sleep().await;
-            Ok(Timed { reported: None, ..timed })
+            loop {
+                let (timed, warm) = timed(&agent).await?;
+                agent.sleep().await;
+                // a slot that still stood ready is used up now
+                if !warm {
+                    return Ok(Timed { reported: None, ..timed });
+                }
+            }
         })
     });
     Ok(())
