@@ -42,7 +42,7 @@ impl HostOptions {
             store: StoreOptions::default(),
             compiler: None,
             memory: MemoryLimits::default(),
-            turn_time: Duration::from_secs(3600),
+            turn_time: Duration::from_hours(1),
             flatten_at: 256,
         }
     }
@@ -163,7 +163,12 @@ impl Host {
     }
 
     /// Makes a new agent, which is a fork of its component's genesis image.
-    pub async fn create(&self, name: &AgentName, component: &[u8], options: AgentOptions) -> Result<Agent, AgentError> {
+    pub async fn create(
+        &self,
+        name: &AgentName,
+        component: &[u8],
+        options: AgentOptions,
+    ) -> Result<Agent, AgentError> {
         if self.store()?.find(name.as_str())?.is_some() {
             return Err(zone_vfs::store::StoreError::NameTaken(name.to_string()).into());
         }
@@ -242,7 +247,12 @@ impl Host {
     }
 
     /// Gives a command's agent another component, for the runs to come. Its zones stay.
-    pub async fn replace_command(&self, agent: &Agent, component: &[u8], name: &str) -> Result<(), AgentError> {
+    pub async fn replace_command(
+        &self,
+        agent: &Agent,
+        component: &[u8],
+        name: &str,
+    ) -> Result<(), AgentError> {
         let _alone = agent.enter().await?;
         let (hash, template) = self.shared.admit_off_thread(component).await?;
         let mut about = agent.about()?;
@@ -348,7 +358,10 @@ impl HostShared {
         Ok((hash, self.template(&hash)?))
     }
 
-    async fn admit_off_thread(self: &Arc<Self>, component: &[u8]) -> Result<([u8; 32], Arc<Template>), AgentError> {
+    async fn admit_off_thread(
+        self: &Arc<Self>,
+        component: &[u8],
+    ) -> Result<([u8; 32], Arc<Template>), AgentError> {
         let (shared, component) = (self.clone(), component.to_vec());
         let task = tokio::task::spawn_blocking(move || shared.admit(&component));
         task.await.map_err(|e| AgentError::Task(e.to_string()))?
@@ -402,7 +415,7 @@ impl HostShared {
 
     /// Makes an image flat, in the background, if it has more than `above` changed pages.
     pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image, above: usize) {
-        if generation.0 % REAP_EVERY == 0 {
+        if generation.0.is_multiple_of(REAP_EVERY) {
             self.reap_due.store(true, Ordering::Relaxed);
         }
         if image.reference().changed_pages() <= above {
@@ -410,7 +423,7 @@ impl HostShared {
         }
         let mut flattening = lock(&self.flattening);
         flattening.retain(|t| !t.is_finished());
-        if !flattening.is_empty() {
+        if !flattening.is_empty() && above == self.options.flatten_at {
             return; // one at a time: a later turn's image will do as well
         }
         let (images, image) = (self.images.clone(), image.clone());

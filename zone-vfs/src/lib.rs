@@ -21,3 +21,8 @@ pub mod store;
 pub mod superblock;
 pub mod tree;
 pub mod zone;
+
+/// The examples of the document, compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

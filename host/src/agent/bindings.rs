@@ -16,8 +16,8 @@ mod generated {
 }
 
 pub(crate) use self::generated::Agent as AgentWorld;
-pub(crate) use self::generated::dormouse::agent::types::Event as WitEvent;
 use self::generated::dormouse::agent::lifecycle;
+pub(crate) use self::generated::dormouse::agent::types::Event as WitEvent;
 
 impl lifecycle::Host for GuestState {
     fn identity(&mut self) -> wasmtime::Result<lifecycle::AgentIdentity> {

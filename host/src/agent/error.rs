@@ -78,7 +78,9 @@ pub enum AgentError {
         limit: usize,
     },
     /// The image was taken by another version of the rewriter.
-    #[error("its memory was captured by version {found} of the rewriter, this program has version {supported}: use the version of dormouse that made it")]
+    #[error(
+        "its memory was captured by version {found} of the rewriter, this program has version {supported}: use the version of dormouse that made it"
+    )]
     OtherRewriter {
         /// The version that took it.
         found: u32,

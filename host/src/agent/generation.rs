@@ -36,7 +36,13 @@ impl Agent {
         let info = self.disk.info()?;
         if let Some(now) = running {
             let memory = now.image.reference().bytes();
-            return Ok(Resumed { generation: info.head, took: Duration::ZERO, was_live: true, warm: true, memory });
+            return Ok(Resumed {
+                generation: info.head,
+                took: Duration::ZERO,
+                was_live: true,
+                warm: true,
+                memory,
+            });
         }
         let about: AgentAbout = journal::decode(&info.about)?;
         if about.world == World::Command {
@@ -51,7 +57,10 @@ impl Agent {
         let template = self.template_of(&generation.component)?;
         let reference = generation.image.as_ref().ok_or(AgentError::NoMemory { generation: head.number })?;
         if generation.rewriter != REWRITER_VERSION {
-            return Err(AgentError::OtherRewriter { found: generation.rewriter, supported: REWRITER_VERSION });
+            return Err(AgentError::OtherRewriter {
+                found: generation.rewriter,
+                supported: REWRITER_VERSION,
+            });
         }
         let limit = self.host.options.memory.memory as u64;
         if let Some(needed) = reference.memory_sizes().iter().copied().find(|bytes| *bytes > limit) {
@@ -72,7 +81,13 @@ impl Agent {
         Ok(Resumed { generation: head.number, took, was_live: false, warm, memory })
     }
 
-    fn state(&self, info: &DiskInfo, about: &AgentAbout, generation: &GenerationAbout, starts: u64) -> GuestState {
+    fn state(
+        &self,
+        info: &DiskInfo,
+        about: &AgentAbout,
+        generation: &GenerationAbout,
+        starts: u64,
+    ) -> GuestState {
         GuestState {
             table: generation.handles.clone(),
             args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
@@ -168,7 +183,11 @@ impl Agent {
     }
 
     /// Makes new agents that begin where this one stood in generation `at`, or stands now.
-    pub async fn fork(&self, names: &[AgentName], at: Option<GenerationNumber>) -> Result<Vec<Agent>, AgentError> {
+    pub async fn fork(
+        &self,
+        names: &[AgentName],
+        at: Option<GenerationNumber>,
+    ) -> Result<Vec<Agent>, AgentError> {
         if names.len() > MAX_FORKS {
             return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
         }
@@ -204,7 +223,11 @@ impl Agent {
         about.handles = self.inherited(about.handles);
         let mut agent: AgentAbout = journal::decode(&info.about)?;
         agent.parent = Some(info.name);
-        let new = NewAgent { name: String::new(), about: journal::encode(&agent)?, generation: journal::encode(&about)? };
+        let new = NewAgent {
+            name: String::new(),
+            about: journal::encode(&agent)?,
+            generation: journal::encode(&about)?,
+        };
         let mut children = Vec::with_capacity(names.len());
         for name in names {
             children.push((Store::new_id()?, NewAgent { name: name.as_str().into(), ..new.clone() }));

@@ -45,7 +45,8 @@ impl Live {
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {
-            for (name, functions) in [(save_export(accessor), &mut save), (load_export(accessor), &mut load)] {
+            for (name, functions) in [(save_export(accessor), &mut save), (load_export(accessor), &mut load)]
+            {
                 functions.push(instance.get_typed_func(&mut store, &name).map_err(|e| instantiate(&e))?);
             }
         }

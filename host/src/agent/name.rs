@@ -74,8 +74,8 @@ mod tests {
             assert!(AgentName::new(good).is_ok(), "{good}");
         }
         for bad in [
-            "", "-x", "a b", "a..b", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a~", "a^", "a:b", "a?", "a*",
-            "a[", "a\\b", "a@{b", "@", "HEAD", "a\n", "a\x1b[2J", "a.", "a@3",
+            "", "-x", "a b", "a..b", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a~", "a^", "a:b", "a?",
+            "a*", "a[", "a\\b", "a@{b", "@", "HEAD", "a\n", "a\x1b[2J", "a.", "a@3",
         ] {
             assert!(AgentName::new(bad).is_err(), "{bad:?}");
         }

@@ -46,8 +46,12 @@ enum Ended {
 impl Agent {
     /// Runs the command to its end. It is a process as on any system: what it wrote stays, whatever
     /// its exit status, also when it traps or `cancel` comes first.
-    pub async fn run(&self, options: RunOptions, cancel: impl Future<Output = ()>) -> Result<RunOutcome, AgentError> {
-        self.expect(World::Command, "its turns are taken by `dormouse send`, not `run`").await?;
+    pub async fn run(
+        &self,
+        options: RunOptions,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<RunOutcome, AgentError> {
+        self.expect(World::Command, "its turns are taken by `dormouse send`, not `run`")?;
         let running = self.enter().await?;
         let info = self.disk.info()?;
         let about: AgentAbout = journal::decode(&info.about)?;
@@ -105,10 +109,10 @@ impl Agent {
             }
         };
         let result = self.finish_run(turn, ended, about.component, starts).await;
-        if let Err(e) = &result {
-            if !matches!(e, AgentError::Cancelled | AgentError::Timeout(_)) {
-                self.abandon().await?;
-            }
+        if let Err(e) = &result
+            && !matches!(e, AgentError::Cancelled | AgentError::Timeout(_))
+        {
+            self.abandon().await?;
         }
         self.disk.release()?;
         drop(running);

@@ -48,7 +48,12 @@ struct GenesisAbout {
 }
 
 impl Template {
-    pub fn new(key: CodeKey, code: Code, cache: &Arc<CodeCache>, engines: &Engines) -> Result<Self, AgentError> {
+    pub fn new(
+        key: CodeKey,
+        code: Code,
+        cache: &Arc<CodeCache>,
+        engines: &Engines,
+    ) -> Result<Self, AgentError> {
         let world = world_of(code.about.world)?;
         let restore = engines
             .restore_linker
@@ -62,7 +67,11 @@ impl Template {
             engine: engines.restore.clone(),
             genesis: tokio::sync::OnceCell::new(),
             warm: Mutex::default(),
-            boot: Boot { code: cache.clone(), engine: engines.boot.clone(), linker: engines.boot_linker.clone() },
+            boot: Boot {
+                code: cache.clone(),
+                engine: engines.boot.clone(),
+                linker: engines.boot_linker.clone(),
+            },
         })
     }
 
@@ -149,9 +158,11 @@ fn read_genesis(images: &ImageStore, name: &FlatName) -> Result<Option<Genesis>,
         Err(source) => return Err(AgentError::Io { what: format!("reading {}", path.display()), source }),
     };
     match (about, images.has_flat(name)) {
-        (Ok(about), true) if about.handles.check().is_ok() => {
-            Ok(Some(Genesis { image: images.flat_image(name)?, handles: about.handles, touched: about.touched }))
-        }
+        (Ok(about), true) if about.handles.check().is_ok() => Ok(Some(Genesis {
+            image: images.flat_image(name)?,
+            handles: about.handles,
+            touched: about.touched,
+        })),
         _ => Ok(None),
     }
 }
@@ -168,7 +179,8 @@ pub(crate) fn world_of(world: component::World) -> Result<World, AgentError> {
         component::World::Command => Ok(World::Command),
         component::World::Agent => Ok(World::Agent),
         component::World::Other => Err(AgentError::Instantiate(
-            "it exports neither `wasi:cli/run` (a command) nor `handle` of dormouse:agent/agent (an agent)".into(),
+            "it exports neither `wasi:cli/run` (a command) nor `handle` of dormouse:agent/agent (an agent)"
+                .into(),
         )),
     }
 }

@@ -1,5 +1,6 @@
 //! A turn of an agent: one call of `handle`.
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -56,18 +57,26 @@ impl Agent {
 
     /// As [`Agent::send`]; the turn is cancelled, and the agent stands where it stood, when `cancel`
     /// comes first.
-    pub async fn send_until(&self, event: Event, cancel: impl Future<Output = ()>) -> Result<TurnReport, AgentError> {
+    pub async fn send_until(
+        &self,
+        event: Event,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<TurnReport, AgentError> {
         let started = Instant::now();
         if event.payload.len() > MAX_PAYLOAD {
             return Err(AgentError::PayloadTooLarge { len: event.payload.len(), limit: MAX_PAYLOAD });
         }
-        self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`").await?;
+        self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`")?;
         let mut running = self.enter().await?;
         self.ensure_running(&mut running).await?;
         let Some(now) = running.as_mut() else {
             return Err(AgentError::Task("the agent is not running after a resume".into()));
         };
-        let record = EventRecord::Event { id: event.id.clone(), kind: event.kind.clone(), payload: event.payload.clone() };
+        let record = EventRecord::Event {
+            id: event.id.clone(),
+            kind: event.kind.clone(),
+            payload: event.payload.clone(),
+        };
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
         let limit = self.host.options.turn_time;
         let called = {
@@ -88,7 +97,7 @@ impl Agent {
         }
     }
 
-    pub(super) async fn expect(&self, world: World, wanted: &'static str) -> Result<(), AgentError> {
+    pub(super) fn expect(&self, world: World, wanted: &'static str) -> Result<(), AgentError> {
         let found = self.about()?.world;
         if found == world {
             return Ok(());
@@ -183,8 +192,9 @@ async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, 
     let trap = |e: wasmtime::Error| AgentError::Trap { reason: trap_reason(&e) };
     let store = &mut now.live.store;
     store.set_epoch_deadline(1);
-    let world = AgentWorld::new(&mut *store, &now.live.instance)
-        .map_err(|e| AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}")))?;
+    let world = AgentWorld::new(&mut *store, &now.live.instance).map_err(|e| {
+        AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}"))
+    })?;
     let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
     let reply = world.call_handle(&mut *store, &event).await.map_err(trap)?;
     Ok(reply.map(|reply| reply.payload))
@@ -206,14 +216,15 @@ pub(super) fn trap_reason(e: &wasmtime::Error) -> String {
             })
             .collect();
         // how a panic comes about says nothing about the guest
-        let told: Vec<&String> = names.iter().skip_while(|name| MACHINERY.iter().any(|m| name.contains(m))).collect();
+        let told: Vec<&String> =
+            names.iter().skip_while(|name| MACHINERY.iter().any(|m| name.contains(m))).collect();
         let told = if told.is_empty() { names.iter().collect() } else { told };
         for name in told.iter().take(FRAMES) {
             reason.push_str("\n    at ");
             reason.push_str(name);
         }
         if told.len() > FRAMES {
-            reason.push_str(&format!("\n    and {} more", told.len() - FRAMES));
+            let _ = write!(reason, "\n    and {} more", told.len() - FRAMES); // a String takes all
         }
     }
     reason

@@ -37,7 +37,9 @@ pub enum ZoneOptionError {
     #[error("`{0}` is reserved: credentials are no files, and /memory holds the zones of memory")]
     Reserved(String),
     /// Shared zones need a store of their own.
-    #[error("shared zones are not there yet: give the zone one of the kinds episodic, semantic, procedural, workspace or logs")]
+    #[error(
+        "shared zones are not there yet: give the zone one of the kinds episodic, semantic, procedural, workspace or logs"
+    )]
     Shared,
     /// A default zone keeps its kind.
     #[error("the zone `{name}` is {kind}; its quota can be set, its kind cannot")]
@@ -72,7 +74,8 @@ impl std::str::FromStr for ZoneOption {
         if kind == ZoneKind::Shared {
             return Err(ZoneOptionError::Shared);
         }
-        let quota = quota.map(|q| parse_size(q).ok_or_else(|| ZoneOptionError::Quota(q.into()))).transpose()?;
+        let quota =
+            quota.map(|q| parse_size(q).ok_or_else(|| ZoneOptionError::Quota(q.into()))).transpose()?;
         Ok(Self { name: name.into(), kind, quota })
     }
 }
@@ -144,7 +147,10 @@ mod tests {
     #[test]
     fn options_are_read_and_refused() {
         let zone = parse("scratch=workspace:64M").unwrap();
-        assert_eq!((zone.name.as_str(), zone.kind, zone.quota), ("scratch", ZoneKind::Workspace, Some(64 << 20)));
+        assert_eq!(
+            (zone.name.as_str(), zone.kind, zone.quota),
+            ("scratch", ZoneKind::Workspace, Some(64 << 20))
+        );
         assert_eq!(parse("x=episodic").unwrap().quota, None);
         assert!(matches!(parse("x"), Err(ZoneOptionError::Form(_))));
         assert!(matches!(parse("x=disk"), Err(ZoneOptionError::Kind(_))));
@@ -158,7 +164,8 @@ mod tests {
 
     #[test]
     fn defaults_keep_their_kind_and_take_a_quota() {
-        let made = zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic").unwrap()]).unwrap();
+        let made =
+            zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic").unwrap()]).unwrap();
         assert_eq!(made.len(), 6);
         assert_eq!(made.iter().find(|z| z.name == "workspace").unwrap().quota.bytes, 1024);
         assert_eq!(made.last().unwrap().mount, "/more");

@@ -36,7 +36,11 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
 }
 
 pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
-    let agents = a.agents.iter().map(|name| Ok((name, host.agent(name)?))).collect::<Result<Vec<_>, crate::AgentError>>()?;
+    let agents = a
+        .agents
+        .iter()
+        .map(|name| Ok((name, host.agent(name)?)))
+        .collect::<Result<Vec<_>, crate::AgentError>>()?;
     for (name, agent) in agents {
         host.remove(&agent).await?;
         say(format_args!("removed {name}"))?;
@@ -91,7 +95,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
     })
 }
 
-pub async fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
+pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
     let rows = host.agents()?.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
     if a.json {
         let rows: Vec<_> = rows

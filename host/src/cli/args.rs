@@ -8,7 +8,13 @@ use crate::agent::ZoneOption;
 
 /// Runs AI agents that sleep: WebAssembly components with durable, zoned disks.
 #[derive(Debug, Parser)]
-#[command(name = "dormouse", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "dormouse",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub struct Arguments {
     /// The store's folder [default: dormouse in the platform's data folder]
     #[arg(long, value_name = "DIR", env = "DORMOUSE_STORE", global = true)]

@@ -43,10 +43,17 @@ fn print(i: &Inspection) -> anyhow::Result<()> {
     let world = match i.world {
         component::World::Command => "a command: run it with `dormouse run`",
         component::World::Agent => "an agent: make one with `dormouse new`, talk to it with `dormouse send`",
-        component::World::Other => "of no world that dormouse drives (it exports neither wasi:cli/run nor handle)",
+        component::World::Other => {
+            "of no world that dormouse drives (it exports neither wasi:cli/run nor handle)"
+        }
     };
     say(format_args!("world       {world}"))?;
-    say(format_args!("size        {}, {} components, {} core modules", size(i.bytes as u64), i.components, i.modules.len()))?;
+    say(format_args!(
+        "size        {}, {} components, {} core modules",
+        size(i.bytes as u64),
+        i.components,
+        i.modules.len()
+    ))?;
     for item in &i.imports {
         say(format_args!("imports     {}", escape(&item.name)))?;
     }
@@ -63,7 +70,9 @@ fn print(i: &Inspection) -> anyhow::Result<()> {
     }
     match i.shared_genesis {
         Some(true) => say(format_args!("genesis     one image for all its agents"))?,
-        Some(false) => say(format_args!("genesis     one image for each agent: it asks about its surroundings as it starts"))?,
+        Some(false) => say(format_args!(
+            "genesis     one image for each agent: it asks about its surroundings as it starts"
+        ))?,
         None => {}
     }
     Ok(())

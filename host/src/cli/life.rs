@@ -48,7 +48,10 @@ pub async fn rewind(host: &Host, a: &RewindArguments) -> anyhow::Result<u8> {
     if a.json {
         print_json(&json!({ "agent": a.agent, "rewound_to": a.generation, "generation": made.0 }))?;
     } else {
-        say(format_args!("rewound {} to generation {}; it stands at generation {made}", a.agent, a.generation))?;
+        say(format_args!(
+            "rewound {} to generation {}; it stands at generation {made}",
+            a.agent, a.generation
+        ))?;
     }
     Ok(0)
 }

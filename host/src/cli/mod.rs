@@ -88,7 +88,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Run(a) => run::run(&host, a).await,
         Command::New(a) => agents::new(&host, a).await,
         Command::Rm(a) => agents::remove(&host, a).await,
-        Command::Ps(a) => agents::list(&host, &a).await,
+        Command::Ps(a) => agents::list(&host, &a),
         Command::Logs(a) => agents::logs(&host, &a),
         Command::Send(a) => send::send(&host, a).await,
         Command::Pause(a) => life::pause(&host, &a).await,
@@ -96,7 +96,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
-        Command::Zone(a) => zone::zone(&host, a).await,
+        Command::Zone(a) => zone::zone(&host, a),
         Command::Inspect(_) | Command::Compile(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");
@@ -115,6 +115,7 @@ fn default_store() -> anyhow::Result<std::path::PathBuf> {
             .filter(|p| p.is_absolute())
             .or_else(|| std::env::home_dir().map(|h| h.join(".local/share")))
     };
-    let base = base.context("there is no home folder for the store: name one by --store DIR or DORMOUSE_STORE")?;
+    let base =
+        base.context("there is no home folder for the store: name one by --store DIR or DORMOUSE_STORE")?;
     Ok(base.join("dormouse"))
 }

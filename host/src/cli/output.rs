@@ -12,7 +12,9 @@ use crate::AgentError;
 
 /// Prints an error: what happened, why, and what to do next.
 pub fn report(e: &anyhow::Error) {
-    if e.chain().any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)) {
+    if e.chain().any(|c| {
+        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    }) {
         return;
     }
     let mut text = format!("{e:#}");
@@ -42,7 +44,9 @@ fn hint(e: &anyhow::Error) -> Option<&'static str> {
             Some(StoreError::NoGeneration { .. }) => {
                 return Some("`dormouse generations N` lists those that are kept");
             }
-            Some(StoreError::NotAStore { .. }) => return Some("name an empty or a new folder with --store DIR"),
+            Some(StoreError::NotAStore { .. }) => {
+                return Some("name an empty or a new folder with --store DIR");
+            }
             _ => {}
         }
     }
@@ -54,7 +58,9 @@ pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Tabl
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let bold = std::io::stdout().is_terminal();
-    table.set_header(header.iter().map(|h| if bold { Cell::new(h).add_attribute(Attribute::Bold) } else { Cell::new(h) }));
+    table.set_header(
+        header.iter().map(|h| if bold { Cell::new(h).add_attribute(Attribute::Bold) } else { Cell::new(h) }),
+    );
     for row in rows {
         table.add_row(row.iter().map(|cell| escape(cell)));
     }

@@ -71,7 +71,11 @@ async fn find_or_create(host: &Host, a: &RunArguments, component: &[u8]) -> anyh
     let options = || {
         Ok::<_, anyhow::Error>(AgentOptions {
             zones: a.zone.clone(),
-            component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            component_name: a
+                .component
+                .file_name()
+                .map(|n| n.to_string_lossy().into_owned())
+                .unwrap_or_default(),
             ..AgentOptions::default()
         })
     };
@@ -129,11 +133,15 @@ fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Box<dy
 pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     let env = environment(&a.env)?;
     let component = read_component(&a.component)?;
-    let agent = find_or_create(host, &a, &component).await.with_context(|| a.component.display().to_string())?;
+    let agent =
+        find_or_create(host, &a, &component).await.with_context(|| a.component.display().to_string())?;
     let world = agent.about()?.world;
     if world != World::Command {
         let name = agent.info()?.name;
-        bail!("{} is an agent, not a command: send it events with `dormouse send {name}`", a.component.display());
+        bail!(
+            "{} is an agent, not a command: send it events with `dormouse send {name}`",
+            a.component.display()
+        );
     }
     let inherited = Stdio::inherit();
     let stdio = Stdio {
@@ -160,9 +168,15 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
                 Ok(TRAPPED)
             }
         },
-        Err(AgentError::Cancelled) if interrupted.load(std::sync::atomic::Ordering::Relaxed) => Ok(INTERRUPTED),
+        Err(AgentError::Cancelled) if interrupted.load(std::sync::atomic::Ordering::Relaxed) => {
+            Ok(INTERRUPTED)
+        }
         Err(AgentError::Cancelled) => {
-            bail!("{} ran longer than {} s and was ended", a.component.display(), a.timeout.unwrap_or_default())
+            bail!(
+                "{} ran longer than {} s and was ended",
+                a.component.display(),
+                a.timeout.unwrap_or_default()
+            )
         }
         Err(e) => Err(e.into()),
     }

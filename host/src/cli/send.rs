@@ -49,7 +49,9 @@ pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
             anyhow::bail!("the turn took longer than {} s and was ended", timeout.unwrap_or_default())
         }
         Err(e @ AgentError::Trap { .. }) => {
-            output::report(&anyhow::Error::new(e).context(format!("{} stands where it stood before", a.agent)));
+            output::report(
+                &anyhow::Error::new(e).context(format!("{} stands where it stood before", a.agent)),
+            );
             return Ok(TRAPPED);
         }
         Err(e) => return Err(e.into()),

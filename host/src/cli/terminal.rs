@@ -41,7 +41,14 @@ impl<W: Write> Escaping<W> {
     }
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("\\x{b:02x}")).collect()
+        let mut text = String::with_capacity(4 * bytes.len());
+        for byte in bytes {
+            text.push_str("\\x");
+            text.extend(
+                [byte >> 4, byte & 15].map(|half| char::from(b"0123456789abcdef"[usize::from(half)])),
+            );
+        }
+        text
     }
 
     /// Writes what was left of a character that never became whole.

@@ -37,7 +37,8 @@ fn parse(text: &str) -> anyhow::Result<Place> {
     };
     let (name, generation) = match agent.split_once('@') {
         Some((name, number)) => {
-            let number = number.parse().map_err(|_| anyhow!("`{number}` is no generation: write N@GEN:PATH"))?;
+            let number =
+                number.parse().map_err(|_| anyhow!("`{number}` is no generation: write N@GEN:PATH"))?;
             (name, Some(number))
         }
         None => (agent, None),
@@ -97,7 +98,10 @@ impl View {
     }
 
     fn writable(&self) -> anyhow::Result<()> {
-        if self.past.is_some() { bail!("{}: a generation cannot be changed", self.shown) } else { Ok(()) }
+        if self.past.is_some() {
+            bail!("{}: a generation cannot be changed", self.shown)
+        }
+        Ok(())
     }
 
     fn resolve(&mut self, path: &str, follow: bool) -> anyhow::Result<Stat> {
@@ -119,18 +123,29 @@ impl View {
             let last = after.clone();
             let some = self.with(|z, access| {
                 let entries = z.readdir(access, inode, last.as_ref(), 1000)?;
-                entries.into_iter().map(|e| Ok((z.stat(access, e.inode)?, e.name))).collect::<Result<Vec<_>, ZoneError>>()
+                entries
+                    .into_iter()
+                    .map(|e| Ok((z.stat(access, e.inode)?, e.name)))
+                    .collect::<Result<Vec<_>, ZoneError>>()
             })?;
             let Some((_, last)) = some.last() else { return Ok(all) };
             after = Some(last.clone());
             for (stat, name) in some {
-                all.push((String::from_utf8_lossy(name.as_bytes()).into_owned(), name.as_bytes().to_vec(), stat));
+                all.push((
+                    String::from_utf8_lossy(name.as_bytes()).into_owned(),
+                    name.as_bytes().to_vec(),
+                    stat,
+                ));
             }
         }
     }
 
     /// Hands the content of a file on, piece by piece.
-    fn content(&mut self, inode: Inode, mut each: impl FnMut(&[u8]) -> std::io::Result<()>) -> anyhow::Result<()> {
+    fn content(
+        &mut self,
+        inode: Inode,
+        mut each: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
         self.with(|z, _| z.open_inode(inode))?;
         let result = (|| {
             let mut at = 0;
@@ -154,7 +169,7 @@ impl View {
     }
 }
 
-pub async fn zone(host: &Host, a: ZoneArguments) -> anyhow::Result<u8> {
+pub fn zone(host: &Host, a: ZoneArguments) -> anyhow::Result<u8> {
     match a.command {
         ZoneCommand::Ls { json, recursive, place } => list(host, &parse(&place)?, json, recursive),
         ZoneCommand::Cat { place } => cat(host, &parse(&place)?),
@@ -260,9 +275,11 @@ fn cat(host: &Host, place: &Place) -> anyhow::Result<u8> {
 
 /// Writes one file into a zone: in place on zones where names can be replaced, new otherwise.
 fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
-    let options = OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
+    let options =
+        OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
     let append_only = view.with(|z, _| Ok(z.kind().is_append_only()))?;
-    let options = if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
+    let options =
+        if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
     let inode = view.with(|z, access| {
         let opened = z.open(access, Inode::ROOT, path.as_bytes(), options);
         if append_only && opened.as_ref().is_err_and(|e| e.code == ErrorCode::Exist) {
@@ -316,7 +333,12 @@ fn put(host: &Host, place: &Place, local: &Path) -> anyhow::Result<u8> {
         }
     };
     view.commit()?;
-    eprintln!("put {files} {} ({}) into {}", if files == 1 { "file" } else { "files" }, size(bytes), view.shown);
+    eprintln!(
+        "put {files} {} ({}) into {}",
+        if files == 1 { "file" } else { "files" },
+        size(bytes),
+        view.shown
+    );
     Ok(0)
 }
 
@@ -380,15 +402,27 @@ fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result<u8>
         };
         let folder = Dir::open_ambient_dir(&parent, ambient_authority())
             .with_context(|| format!("opening {}", parent.display()))?;
-        get_file(&mut view, stat.inode, &folder, &name, &mut counts).with_context(|| local.display().to_string())?;
+        get_file(&mut view, stat.inode, &folder, &name, &mut counts)
+            .with_context(|| local.display().to_string())?;
     }
     let (files, bytes) = counts;
-    eprintln!("got {files} {} ({}) into {}", if files == 1 { "file" } else { "files" }, size(bytes), local.display());
+    eprintln!(
+        "got {files} {} ({}) into {}",
+        if files == 1 { "file" } else { "files" },
+        size(bytes),
+        local.display()
+    );
     Ok(0)
 }
 
 /// Writes a file beside its name and renames it: a link of that name is replaced, never followed.
-fn get_file(view: &mut View, inode: Inode, folder: &Dir, name: &str, counts: &mut (u64, u64)) -> anyhow::Result<()> {
+fn get_file(
+    view: &mut View,
+    inode: Inode,
+    folder: &Dir,
+    name: &str,
+    counts: &mut (u64, u64),
+) -> anyhow::Result<()> {
     let temporary = format!(".dormouse-get-{}-{}", std::process::id(), counts.0);
     let mut file = folder.open_with(&temporary, LocalOptions::new().write(true).create_new(true))?;
     let mut bytes = 0;
@@ -424,7 +458,8 @@ fn get_tree(
     for (name, _, stat) in view.list(inode)? {
         let path = shown.join(&name);
         match stat.kind {
-            FileKind::Regular => get_file(view, stat.inode, folder, &name, counts).with_context(|| path.display().to_string())?,
+            FileKind::Regular => get_file(view, stat.inode, folder, &name, counts)
+                .with_context(|| path.display().to_string())?,
             FileKind::Directory => {
                 match folder.create_dir(&name) {
                     Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::compile::{ABOUT, Compiled, Compiler, code_file};
 use super::CodeError;
+use super::compile::{ABOUT, Compiled, Compiler, code_file};
 use crate::component::{REWRITER_VERSION, Variant};
 
 /// The key of an entry; it also names the component's genesis image.
@@ -66,7 +66,11 @@ impl CodeCache {
     /// Opens the folder, which is made for its owner alone when it is missing.
     pub fn open(folder: &Path) -> Result<Self, CodeError> {
         let io = |what: &str| CodeError::io(format!("{what} {}", folder.display()));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io("making the folder"))?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(io("making the folder"))?;
         remove_unfinished(folder)?;
         let path = folder.join("mac.key");
         let mac_key = match std::fs::read(&path).map(<[u8; 32]>::try_from) {
@@ -149,7 +153,8 @@ impl CodeCache {
             Err(e) => {
                 let folder = self.entry(key);
                 tracing::warn!("{e}: the code is made anew");
-                std::fs::remove_dir_all(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
+                std::fs::remove_dir_all(&folder)
+                    .map_err(CodeError::io(format!("removing {}", folder.display())))?;
                 Ok(None)
             }
         }
@@ -157,8 +162,8 @@ impl CodeCache {
 
     fn load_entry(&self, key: &CodeKey, restore: &Engine) -> Result<Code, CodeError> {
         let about = self.checked(key, ABOUT)?;
-        let about: Compiled =
-            postcard::from_bytes(&about).map_err(|e| CodeError::Cache(format!("an unreadable entry: {e}")))?;
+        let about: Compiled = postcard::from_bytes(&about)
+            .map_err(|e| CodeError::Cache(format!("an unreadable entry: {e}")))?;
         let component = self.deserialize(key, restore, Variant::Restore)?;
         Ok(Code { restore: component, about })
     }
@@ -191,7 +196,8 @@ impl CodeCache {
             for file in [code_file(Variant::Boot), code_file(Variant::Restore), ABOUT] {
                 let content = std::fs::read(temporary.join(file)).map_err(io("reading"))?;
                 let mac = self.mac(key, file, &content);
-                std::fs::write(temporary.join(format!("{file}.mac")), mac.as_bytes()).map_err(io("writing"))?;
+                std::fs::write(temporary.join(format!("{file}.mac")), mac.as_bytes())
+                    .map_err(io("writing"))?;
             }
             let entry = self.entry(key);
             if entry.exists() {
@@ -199,10 +205,11 @@ impl CodeCache {
             }
             std::fs::rename(&temporary, &entry).map_err(io("keeping"))
         });
-        if made.is_err() && temporary.exists() {
-            if let Err(e) = std::fs::remove_dir_all(&temporary) {
-                tracing::warn!("removing {}: {e}", temporary.display());
-            }
+        if made.is_err()
+            && temporary.exists()
+            && let Err(e) = std::fs::remove_dir_all(&temporary)
+        {
+            tracing::warn!("removing {}: {e}", temporary.display());
         }
         made
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::config;
 use super::CodeError;
+use super::engine::config;
 use crate::component::{Variant, World, limits, rewrite, scan};
 
 /// The hidden command by which the program compiles.
@@ -31,7 +31,7 @@ pub struct CompileLimits {
 
 impl Default for CompileLimits {
     fn default() -> Self {
-        Self { memory: 8 << 30, time: Duration::from_secs(600) }
+        Self { memory: 8 << 30, time: Duration::from_mins(10) }
     }
 }
 
@@ -134,7 +134,10 @@ impl Compiler {
         }
         let said = said.trim();
         Err(CodeError::Compile(if said.is_empty() {
-            format!("the compiler stopped ({status}), perhaps at its limit of {} MiB", self.limits.memory >> 20)
+            format!(
+                "the compiler stopped ({status}), perhaps at its limit of {} MiB",
+                self.limits.memory >> 20
+            )
         } else {
             said.chars().take(4000).collect()
         }))
@@ -145,7 +148,8 @@ impl Compiler {
 pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let bound = |resource, limit| {
-        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) }).map_err(|e| format!("setting limits: {e}"))
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
+            .map_err(|e| format!("setting limits: {e}"))
     };
     bound(Resource::As, memory)?;
     bound(Resource::Cpu, seconds.saturating_mul(4))?;

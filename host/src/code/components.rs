@@ -52,10 +52,11 @@ impl Components {
             std::fs::rename(&temporary, &path).map_err(io("keeping"))?;
             File::open(&self.folder).and_then(|d| d.sync_all()).map_err(io("keeping"))
         })();
-        if written.is_err() && temporary.exists() {
-            if let Err(e) = std::fs::remove_file(&temporary) {
-                tracing::warn!("removing {}: {e}", temporary.display());
-            }
+        if written.is_err()
+            && temporary.exists()
+            && let Err(e) = std::fs::remove_file(&temporary)
+        {
+            tracing::warn!("removing {}: {e}", temporary.display());
         }
         written.map(|()| hash)
     }

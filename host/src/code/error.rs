@@ -9,7 +9,9 @@ pub enum CodeError {
     #[error(transparent)]
     Component(#[from] ComponentError),
     /// No program that compiles was found.
-    #[error("no `dormouse` program was found to compile with: put it into the path, or name it in DORMOUSE_COMPILER")]
+    #[error(
+        "no `dormouse` program was found to compile with: put it into the path, or name it in DORMOUSE_COMPILER"
+    )]
     NoCompiler,
     /// Compiling failed.
     #[error("the component could not be compiled: {0}")]

@@ -26,7 +26,11 @@ impl ImageStore {
     /// # Safety
     ///
     /// The caller owns the instance, and none of its code runs meanwhile.
-    pub unsafe fn capture_flat(&self, memories: &[Arc<SlotMemory>], name: &FlatName) -> Result<Image, ImageError> {
+    pub unsafe fn capture_flat(
+        &self,
+        memories: &[Arc<SlotMemory>],
+        name: &FlatName,
+    ) -> Result<Image, ImageError> {
         let lengths: Vec<u64> = memories.iter().map(|m| m.len() as u64).collect();
         let mut pages = Vec::new();
         for (index, memory) in memories.iter().enumerate() {
@@ -60,7 +64,10 @@ impl ImageStore {
     ) -> Result<Image, ImageError> {
         let lengths: Vec<u64> = memories.iter().map(|m| m.len() as u64).collect();
         if lengths.len() != mapped.reference.memories.len() {
-            return Err(ImageError::Mismatch { image: mapped.reference.memories.len(), instance: lengths.len() });
+            return Err(ImageError::Mismatch {
+                image: mapped.reference.memories.len(),
+                instance: lengths.len(),
+            });
         }
         if lengths.iter().sum::<u64>() > MAX_BYTES {
             return Err(ImageError::TooLarge {
@@ -224,7 +231,10 @@ impl<'a> BaseReader<'a> {
                     let n = rustix::io::pread(file, &mut under[read..], offset + at + read as u64)
                         .map_err(|e| ImageStore::io(&self.name)(e.into()))?;
                     if n == 0 {
-                        return Err(ImageError::Damaged { file: self.name.clone(), reason: "cut short".into() });
+                        return Err(ImageError::Damaged {
+                            file: self.name.clone(),
+                            reason: "cut short".into(),
+                        });
                     }
                     read += n;
                 }

@@ -122,7 +122,10 @@ fn scan(file: &File, base: usize, len: usize, out: &mut Vec<std::ops::Range<usiz
 
 /// The pages of `memory` that may differ from what was mapped under it, in order: exactly the
 /// written ones by `PAGEMAP_SCAN`, all of them where that is missing.
-pub(super) fn candidates(memory: &SlotMemory, tracking: DirtyTracking) -> std::io::Result<Vec<std::ops::Range<usize>>> {
+pub(super) fn candidates(
+    memory: &SlotMemory,
+    tracking: DirtyTracking,
+) -> std::io::Result<Vec<std::ops::Range<usize>>> {
     let mut ranges = Vec::new();
     match tracking {
         DirtyTracking::PagemapScan => scan(pagemap()?, memory.base(), memory.len(), &mut ranges)?,

@@ -55,10 +55,10 @@ impl ImageStore {
             std::fs::rename(&path, self.path(name)).map_err(Self::io(name))?;
             self.sync_folder()
         })();
-        if written.is_err() {
-            if let Err(e) = std::fs::remove_file(&path) {
-                tracing::debug!("removing {temporary}: {e}");
-            }
+        if written.is_err()
+            && let Err(e) = std::fs::remove_file(&path)
+        {
+            tracing::debug!("removing {temporary}: {e}");
         }
         written
     }
@@ -106,9 +106,15 @@ fn copy_data(from: &File, mut at: u64, to: &File, target: u64, len: u64) -> std:
         let (mut source, mut sink) = (data, target + (data - start));
         while source < hole {
             let left = (hole - source) as usize;
-            let copied = match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut sink), left) {
+            let copied = match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut sink), left)
+            {
                 Ok(copied) => copied,
-                Err(rustix::io::Errno::XDEV | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => {
+                Err(
+                    rustix::io::Errno::XDEV
+                    | rustix::io::Errno::NOSYS
+                    | rustix::io::Errno::OPNOTSUPP
+                    | rustix::io::Errno::INVAL,
+                ) => {
                     let mut buffer = vec![0u8; left.min(1 << 20)];
                     from.read_exact_at(&mut buffer, source)?;
                     to.write_all_at(&buffer, sink)?;

@@ -110,7 +110,8 @@ pub(super) fn read<T: DeserializeOwned>(magic: [u8; 8], file: &File, name: &str)
         return Err(ImageError::Newer { file: name.into(), found, supported: VERSION });
     }
     let len = number(&page, 16) as usize;
-    let content = page.get(PREFIX..PREFIX + len).ok_or_else(|| damaged("its header has an impossible length"))?;
+    let content =
+        page.get(PREFIX..PREFIX + len).ok_or_else(|| damaged("its header has an impossible length"))?;
     if found != VERSION || crc32fast::hash(content) != number(&page, 12) {
         return Err(damaged("its header does not match its checksum"));
     }

@@ -15,7 +15,10 @@ impl Image {
     /// The caller owns the instance, and none of its code runs meanwhile.
     pub unsafe fn map_over(&self, memories: &[Arc<SlotMemory>]) -> Result<(), ImageError> {
         if memories.len() != self.reference.memories.len() {
-            return Err(ImageError::Mismatch { image: self.reference.memories.len(), instance: memories.len() });
+            return Err(ImageError::Mismatch {
+                image: self.reference.memories.len(),
+                instance: memories.len(),
+            });
         }
         for (index, (memory, &size)) in memories.iter().zip(&self.reference.memories).enumerate() {
             if size > memory.capacity() as u64 || size % PAGE as u64 != 0 || size < memory.len() as u64 {

@@ -71,9 +71,10 @@ impl SlotMemory {
     ///
     /// # Safety
     ///
-    /// No guest code may run on the memory meanwhile, and the page must lie inside the size.
+    /// No guest code may run on the memory meanwhile, and the page must lie inside what was mapped.
     pub(super) unsafe fn write_page(&self, page: usize, content: &[u8; PAGE]) {
-        assert!((page + 1) * PAGE <= self.len(), "page outside the memory");
+        // the guest sees the size only once the accessor has grown the memory
+        assert!((page + 1) * PAGE <= self.accessible.load(Ordering::Acquire), "page outside the memory");
         // SAFETY: the page is inside the accessible prefix, which is mapped writable.
         unsafe {
             std::ptr::copy_nonoverlapping(content.as_ptr(), (self.base + page * PAGE) as *mut u8, PAGE);

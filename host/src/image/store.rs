@@ -176,11 +176,13 @@ impl ImageStore {
         if let Some(file) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let file =
-            File::options().read(true).write(true).open(self.path(name)).map_err(Self::io(name))?;
+        let file = File::options().read(true).write(true).open(self.path(name)).map_err(Self::io(name))?;
         let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;
         if (header.agent, header.number) != (name.agent, name.number) {
-            return Err(ImageError::Damaged { file: name.to_string(), reason: "it is another agent's file".into() });
+            return Err(ImageError::Damaged {
+                file: name.to_string(),
+                reason: "it is another agent's file".into(),
+            });
         }
         let len = file.metadata().map_err(Self::io(name))?.len();
         let used = ((len / PAGE as u64).saturating_sub(1)).min(u64::from(PAGES_PER_FILE)) as u32;
@@ -192,18 +194,24 @@ impl ImageStore {
 
     /// A file of `agent`'s with room for `pages` more, or an empty one: the last of `files` when it
     /// is the agent's own.
-    pub(super) fn pages_to_append(&self, agent: Uuid, files: &[Arc<PagesFile>], pages: u32) -> Result<Arc<PagesFile>, ImageError> {
+    pub(super) fn pages_to_append(
+        &self,
+        agent: Uuid,
+        files: &[Arc<PagesFile>],
+        pages: u32,
+    ) -> Result<Arc<PagesFile>, ImageError> {
         let mut own: Vec<_> = files.iter().filter(|f| f.name.agent == agent).collect();
         own.sort_by_key(|f| f.name.number);
-        if let Some(last) = own.last() {
-            if *lock(&last.used) + pages <= PAGES_PER_FILE {
-                return Ok((*last).clone());
-            }
+        if let Some(last) = own.last()
+            && *lock(&last.used) + pages <= PAGES_PER_FILE
+        {
+            return Ok((*last).clone());
         }
         let mut number = own.last().map_or(0, |f| f.name.number + 1);
         loop {
             let name = PagesName { agent, number };
-            let made = File::options().read(true).write(true).create_new(true).mode(0o600).open(self.path(name));
+            let made =
+                File::options().read(true).write(true).create_new(true).mode(0o600).open(self.path(name));
             match made {
                 Ok(file) => {
                     let header = format::encode(format::PAGES, &PagesHeader { agent, number })
@@ -222,11 +230,17 @@ impl ImageStore {
 
     /// Opens what `reference` names. Where `flattened` is given and its flat file has been made
     /// since, that is taken instead, which is the same image and faster to map.
-    pub fn image(&self, reference: &ImageReference, flattened: Option<&FlatName>) -> Result<Image, ImageError> {
+    pub fn image(
+        &self,
+        reference: &ImageReference,
+        flattened: Option<&FlatName>,
+    ) -> Result<Image, ImageError> {
         if let Some(image) = flattened.and_then(|name| self.flattened(reference, name).transpose()) {
             return image;
         }
-        reference.check().map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
+        reference
+            .check()
+            .map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
         let base = self.flat(&reference.base)?;
         let files = reference.files.iter().map(|f| self.pages_file(*f)).collect::<Result<_, _>>()?;
         Ok(Image { reference: reference.clone(), base, files, rebased: false })
@@ -238,7 +252,8 @@ impl ImageStore {
             return Ok(None);
         }
         let image = self.flat_image(name)?;
-        let digest = reference.digest().map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
+        let digest =
+            reference.digest().map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
         Ok((image.base.header.source == Some(digest)).then_some(image))
     }
 
@@ -283,7 +298,9 @@ impl ImageStore {
     pub fn retain(&self, flats: &HashSet<FlatName>, pages: &HashSet<PagesName>) -> Result<u64, ImageError> {
         let keep: HashSet<String> =
             flats.iter().map(ToString::to_string).chain(pages.iter().map(ToString::to_string)).collect();
-        self.remove_where(|name| (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name))
+        self.remove_where(|name| {
+            (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name)
+        })
     }
 
     fn remove_unfinished(&self) -> Result<(), ImageError> {

@@ -117,7 +117,9 @@ pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, JournalError> {
 /// The record that `bytes` hold.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JournalError> {
     match bytes.split_first() {
-        Some((&JOURNAL_VERSION, rest)) => postcard::from_bytes(rest).map_err(|e| JournalError::Damaged(e.to_string())),
+        Some((&JOURNAL_VERSION, rest)) => {
+            postcard::from_bytes(rest).map_err(|e| JournalError::Damaged(e.to_string()))
+        }
         Some((&found, _)) if found > JOURNAL_VERSION => Err(JournalError::Newer { found }),
         _ => Err(JournalError::Damaged("no version".into())),
     }

@@ -6,6 +6,7 @@ use zone_vfs::store::Disk;
 use zone_vfs::tree::{FileKind, Name};
 use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
 
+use super::delegate_generated::Kind;
 use super::object::{Descriptor, Flags, Object};
 use super::state::GuestState;
 use super::table::HandleError;
@@ -108,7 +109,11 @@ impl GuestState {
 
     /// Works on the descriptor's zone.
     #[inline]
-    fn on<R>(&mut self, zone: u16, work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>) -> FsResult<R> {
+    fn on<R>(
+        &mut self,
+        zone: u16,
+        work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
+    ) -> FsResult<R> {
         let access = self.access();
         match self.disk()?.zone(zone, |z| work(z, access)) {
             Some(result) => Ok(result?),
@@ -173,12 +178,12 @@ impl GuestState {
     }
 
     /// Takes an object that is dropped by the guest, and closes what it held open.
-    pub(super) fn fs_drop(&mut self, handle: u32) -> Result<Object, wasmtime::Error> {
-        let object = self.table.take(handle)?;
-        if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref()) {
-            if let Some(Err(e)) = disk.zone(zone, |z| z.close(inode)) {
-                return Err(wasmtime::Error::msg(format!("closing inode {inode}: {e}")));
-            }
+    pub(super) fn fs_drop(&mut self, handle: u32, kind: Kind) -> Result<Object, wasmtime::Error> {
+        let object = self.table.take_as(handle, kind)?;
+        if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref())
+            && let Some(Err(e)) = disk.zone(zone, |z| z.close(inode))
+        {
+            return Err(wasmtime::Error::msg(format!("closing inode {inode}: {e}")));
         }
         Ok(object)
     }
@@ -267,7 +272,7 @@ impl GuestState {
         modified: NewTime,
     ) -> FsResult<()> {
         let d = self.directory(base)?;
-        self.may_change(d)?;
+        Self::may_change(d)?;
         let (accessed, modified) = self.times(accessed, modified);
         self.on(d.zone, |z, access| {
             let inode = z.resolve(access, d.inode, path.as_bytes(), follow)?;
@@ -344,7 +349,11 @@ impl GuestState {
         if !d.flags.read {
             return Err(ErrorCode::BadDescriptor.into());
         }
-        self.keep_another(d.zone, d.inode, Object::DirectoryStream { zone: d.zone, inode: d.inode, after: None })
+        self.keep_another(
+            d.zone,
+            d.inode,
+            Object::DirectoryStream { zone: d.zone, inode: d.inode, after: None },
+        )
     }
 
     pub(super) fn fs_next_entry(&mut self, handle: u32) -> FsResult<Option<(FileKind, String)>> {
@@ -364,36 +373,38 @@ impl GuestState {
         }
     }
 
-    fn may_change(&self, d: Descriptor) -> FsResult<()> {
+    fn may_change(d: Descriptor) -> FsResult<()> {
         if d.flags.mutate_directory { Ok(()) } else { Err(ErrorCode::ReadOnly.into()) }
     }
 
     pub(super) fn fs_create_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
-        self.may_change(d)?;
+        Self::may_change(d)?;
         self.on(d.zone, |z, access| z.mkdir(access, d.inode, path.as_bytes()).map(|_| ()))
     }
 
     pub(super) fn fs_remove_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
-        self.may_change(d)?;
+        Self::may_change(d)?;
         self.on(d.zone, |z, access| z.rmdir(access, d.inode, path.as_bytes()))
     }
 
     pub(super) fn fs_unlink(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
-        self.may_change(d)?;
+        Self::may_change(d)?;
         self.on(d.zone, |z, access| z.unlink(access, d.inode, path.as_bytes()))
     }
 
     /// Both directories, which must lie in one zone.
     fn pair(&mut self, from: u32, to: u32) -> FsResult<(Descriptor, Descriptor)> {
         let (from, to) = (self.directory(from)?, self.directory(to)?);
-        self.may_change(from)?;
-        self.may_change(to)?;
+        Self::may_change(from)?;
+        Self::may_change(to)?;
         if from.zone != to.zone {
             let mount = self.access().mount;
-            self.on(from.zone, |z, _| check(z.kind(), mount, Operation::CrossZone).map_err(Into::into).map(|_| ()))?;
+            self.on(from.zone, |z, _| {
+                check(z.kind(), mount, Operation::CrossZone).map_err(Into::into).map(|_| ())
+            })?;
             return Err(ErrorCode::CrossDevice.into());
         }
         Ok((from, to))
@@ -401,7 +412,9 @@ impl GuestState {
 
     pub(super) fn fs_rename(&mut self, from: u32, old: &str, to: u32, new: &str) -> FsResult<()> {
         let (from, to) = self.pair(from, to)?;
-        self.on(from.zone, |z, access| z.rename(access, (from.inode, old.as_bytes()), (to.inode, new.as_bytes())))
+        self.on(from.zone, |z, access| {
+            z.rename(access, (from.inode, old.as_bytes()), (to.inode, new.as_bytes()))
+        })
     }
 
     pub(super) fn fs_link(&mut self, from: u32, follow: bool, old: &str, to: u32, new: &str) -> FsResult<()> {
@@ -413,8 +426,10 @@ impl GuestState {
 
     pub(super) fn fs_symlink(&mut self, base: u32, target: &str, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
-        self.may_change(d)?;
-        self.on(d.zone, |z, access| z.symlink(access, target.as_bytes(), d.inode, path.as_bytes()).map(|_| ()))
+        Self::may_change(d)?;
+        self.on(d.zone, |z, access| {
+            z.symlink(access, target.as_bytes(), d.inode, path.as_bytes()).map(|_| ())
+        })
     }
 
     pub(super) fn fs_readlink(&mut self, base: u32, path: &str) -> FsResult<String> {
@@ -435,7 +450,9 @@ impl GuestState {
             hasher.update(&part.to_le_bytes());
         }
         let hash = hasher.finalize();
-        let half = |at: usize| u64::from_le_bytes(*hash.as_bytes()[at..].first_chunk().expect("a hash has 32 bytes"));
+        let half = |at: usize| {
+            u64::from_le_bytes(*hash.as_bytes()[at..].first_chunk().expect("a hash has 32 bytes"))
+        };
         (half(0), half(8))
     }
 
@@ -445,7 +462,12 @@ impl GuestState {
         Ok(Self::metadata_hash(zone, &stat))
     }
 
-    pub(super) fn fs_metadata_hash_at(&mut self, base: u32, path: &str, follow: bool) -> FsResult<(u64, u64)> {
+    pub(super) fn fs_metadata_hash_at(
+        &mut self,
+        base: u32,
+        path: &str,
+        follow: bool,
+    ) -> FsResult<(u64, u64)> {
         let zone = self.directory(base)?.zone;
         let stat = self.fs_stat_at(base, path, follow)?;
         Ok(Self::metadata_hash(zone, &stat))

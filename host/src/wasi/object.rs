@@ -114,6 +114,21 @@ impl Object {
         }
     }
 
+    /// The type of resource that the object is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Descriptor(_) => Kind::Descriptor,
+            Self::DirectoryStream { .. } => Kind::DirectoryEntryStream,
+            Self::FileInput { .. } | Self::Stdin => Kind::InputStream,
+            Self::FileOutput { .. } | Self::Stdout | Self::Stderr => Kind::OutputStream,
+            Self::TerminalInput => Kind::TerminalInput,
+            Self::TerminalOutput => Kind::TerminalOutput,
+            Self::Pollable(_) => Kind::Pollable,
+            Self::Error { .. } => Kind::Error,
+            Self::Foreign(kind, _) | Self::Gone(kind) => *kind,
+        }
+    }
+
     /// The inode that the object keeps open, if any.
     pub fn keeps_open(&self) -> Option<(u16, Inode)> {
         match self {

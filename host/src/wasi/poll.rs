@@ -12,7 +12,7 @@ use super::state::GuestState;
 /// Pollables in one call, at most.
 pub const MAX_POLLABLES: usize = 4096;
 /// One sleep is at most this long; a longer wait sleeps again.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
 enum Readiness {
     Ready,
@@ -105,9 +105,12 @@ impl GuestState {
     }
 
     pub(super) fn poll_drop(&mut self, handle: u32) -> wasmtime::Result<()> {
-        match self.table.take(handle)? {
+        match self.table.take_as(handle, Kind::Pollable)? {
             Object::Foreign(Kind::Pollable, rep) => {
-                wasmtime_wasi::p2::bindings::io::poll::HostPollable::drop(self.foreign(), Resource::new_own(rep))
+                wasmtime_wasi::p2::bindings::io::poll::HostPollable::drop(
+                    self.foreign(),
+                    Resource::new_own(rep),
+                )
             }
             _ => Ok(()),
         }

@@ -98,11 +98,21 @@ impl Default for MemoryLimits {
 }
 
 impl wasmtime::ResourceLimiter for MemoryLimits {
-    fn memory_growing(&mut self, _now: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        _now: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         Ok(desired <= self.memory && maximum.is_none_or(|m| desired <= m))
     }
 
-    fn table_growing(&mut self, _now: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _now: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         Ok(desired <= self.table && maximum.is_none_or(|m| desired <= m))
     }
 }
@@ -176,7 +186,8 @@ impl GuestState {
             .position(|z| z.kind == zone_vfs::contract::ZoneKind::Logs)
             .map(|index| (index as u16, LogFiles::default()));
         self.mounts = specs.into_iter().map(|z| z.mount).collect();
-        let mut open: Vec<std::collections::BTreeSet<Inode>> = vec![Default::default(); self.mounts.len()];
+        let mut open: Vec<std::collections::BTreeSet<Inode>> =
+            vec![std::collections::BTreeSet::new(); self.mounts.len()];
         for (_, object) in self.table.iter() {
             if let Some((zone, inode)) = object.keeps_open() {
                 let missing = || zone_vfs::zone::ZoneError::from(zone_vfs::zone::ErrorCode::BadDescriptor);
@@ -198,7 +209,8 @@ impl GuestState {
         let disk = self.disk.take()?;
         let logs = self.logs.take().map(|(zone, files)| (zone, [files.stdout, files.stderr]));
         let held = self.table.iter().filter_map(|(_, o)| o.keeps_open());
-        let log_files = logs.into_iter().flat_map(|(zone, files)| files.into_iter().flatten().map(move |i| (zone, i)));
+        let log_files =
+            logs.into_iter().flat_map(|(zone, files)| files.into_iter().flatten().map(move |i| (zone, i)));
         for (zone, inode) in held.chain(log_files) {
             if let Some(Err(e)) = disk.zone(zone, |z| z.close(inode)) {
                 tracing::warn!("closing inode {inode} of zone {zone}: {e}");

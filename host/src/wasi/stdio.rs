@@ -133,7 +133,8 @@ impl Input {
                         return;
                     }
                     let wait = std::time::Duration::from_secs(1);
-                    buffer = shared.drained.wait_timeout(buffer, wait).unwrap_or_else(PoisonError::into_inner).0;
+                    buffer =
+                        shared.drained.wait_timeout(buffer, wait).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         });

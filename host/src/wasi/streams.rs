@@ -146,9 +146,10 @@ impl GuestState {
 
     pub(super) fn stream_output_pollable(&mut self, handle: u32) -> wasmtime::Result<u32> {
         let object = match self.table.get(handle)? {
-            Object::FileOutput { .. } | Object::Stdout | Object::Stderr | Object::Gone(Kind::OutputStream) => {
-                Object::Pollable(Pollable::Ready)
-            }
+            Object::FileOutput { .. }
+            | Object::Stdout
+            | Object::Stderr
+            | Object::Gone(Kind::OutputStream) => Object::Pollable(Pollable::Ready),
             Object::Foreign(Kind::OutputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
                 let pollable = HostOutputStream::subscribe(self.foreign(), stream)?;
@@ -175,7 +176,7 @@ impl GuestState {
         match self.table.get(handle)? {
             Object::FileOutput { zone, inode, position } => {
                 let (zone, inode, at) = (*zone, *inode, *position);
-                self.permitted(bytes.len())?;
+                Self::permitted(bytes.len())?;
                 self.write_all_at(zone, inode, at, &bytes)?;
                 if let Object::FileOutput { position: Some(position), .. } = self.table.get_mut(handle)? {
                     *position += bytes.len() as u64;
@@ -183,11 +184,11 @@ impl GuestState {
                 Ok(())
             }
             Object::Stdout => {
-                self.permitted(bytes.len())?;
+                Self::permitted(bytes.len())?;
                 self.print(false, &bytes)
             }
             Object::Stderr => {
-                self.permitted(bytes.len())?;
+                Self::permitted(bytes.len())?;
                 self.print(true, &bytes)
             }
             Object::Foreign(Kind::OutputStream, rep) => {
@@ -198,7 +199,7 @@ impl GuestState {
         }
     }
 
-    fn permitted(&self, len: usize) -> StreamResult<()> {
+    fn permitted(len: usize) -> StreamResult<()> {
         if len as u64 > WRITE_PERMIT {
             let message = format!("a write of {len} bytes, where check-write permits {WRITE_PERMIT}");
             return Err(StreamError::Trap(wasmtime::Error::msg(message)));
@@ -208,14 +209,14 @@ impl GuestState {
 
     fn print(&mut self, error: bool, bytes: &[u8]) -> StreamResult<()> {
         let echo = if error { &mut self.stdio.stderr } else { &mut self.stdio.stdout };
-        if let Some(out) = echo {
-            if let Err(e) = out.write_all(bytes) {
-                return if e.kind() == std::io::ErrorKind::BrokenPipe {
-                    Err(StreamError::Closed)
-                } else {
-                    Err(failed(e.to_string()))
-                };
-            }
+        if let Some(out) = echo
+            && let Err(e) = out.write_all(bytes)
+        {
+            return if e.kind() == std::io::ErrorKind::BrokenPipe {
+                Err(StreamError::Closed)
+            } else {
+                Err(failed(e.to_string()))
+            };
         }
         Ok(self.log_output(error, bytes)?)
     }
@@ -264,7 +265,7 @@ impl GuestState {
     }
 
     pub(super) fn stream_write_zeroes(&mut self, handle: u32, len: u64) -> StreamResult<()> {
-        self.permitted(usize::try_from(len).unwrap_or(usize::MAX))?;
+        Self::permitted(usize::try_from(len).unwrap_or(usize::MAX))?;
         self.stream_write(handle, vec![0; len as usize])
     }
 
@@ -276,7 +277,12 @@ impl GuestState {
         Ok(moved)
     }
 
-    pub(super) async fn stream_blocking_splice(&mut self, handle: u32, source: u32, len: u64) -> StreamResult<u64> {
+    pub(super) async fn stream_blocking_splice(
+        &mut self,
+        handle: u32,
+        source: u32,
+        len: u64,
+    ) -> StreamResult<u64> {
         let mut permit = self.stream_check_write(handle)?;
         if permit == 0 {
             self.stream_blocking_flush(handle).await?;
@@ -288,8 +294,8 @@ impl GuestState {
         Ok(moved)
     }
 
-    pub(super) async fn stream_drop(&mut self, handle: u32) -> wasmtime::Result<()> {
-        match self.fs_drop(handle)? {
+    pub(super) async fn stream_drop(&mut self, handle: u32, kind: Kind) -> wasmtime::Result<()> {
+        match self.fs_drop(handle, kind)? {
             Object::Foreign(Kind::InputStream, rep) => {
                 HostInputStream::drop(self.foreign(), Resource::new_own(rep)).await
             }

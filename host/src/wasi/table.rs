@@ -118,6 +118,15 @@ impl HandleTable {
         Ok(object)
     }
 
+    /// Takes the object away if it is of this type.
+    pub fn take_as(&mut self, handle: u32, kind: Kind) -> Result<Object, HandleError> {
+        let found = self.get(handle)?;
+        if found.kind() != kind {
+            return Err(HandleError::WrongType { handle, expected: kind.name(), found: found.type_name() });
+        }
+        self.take(handle)
+    }
+
     /// The error for a handle of the wrong type.
     #[cold]
     pub fn wrong(&self, handle: u32, expected: &'static str) -> HandleError {
@@ -184,7 +193,9 @@ impl HandleTable {
         free.sort_unstable();
         free.dedup();
         let valid = free.len() == self.free.len()
-            && free.iter().all(|s| *s != 0 && self.slots.get(*s as usize).is_some_and(|s| s.object.is_none()));
+            && free
+                .iter()
+                .all(|s| *s != 0 && self.slots.get(*s as usize).is_some_and(|s| s.object.is_none()));
         if valid { Ok(()) } else { Err("a handle table whose free list is wrong".into()) }
     }
 
@@ -235,6 +246,14 @@ mod tests {
         for forged in [0, 2, 17, 1 << 20, u32::MAX, 1 << 31] {
             assert_eq!(table.get(forged).unwrap_err(), HandleError::Unknown(forged));
         }
+    }
+
+    #[test]
+    fn a_handle_is_dropped_as_what_it_is() {
+        let mut table = HandleTable::default();
+        let handle = table.push(Object::Stdout).unwrap();
+        assert!(matches!(table.take_as(handle, Kind::Descriptor), Err(HandleError::WrongType { .. })));
+        assert!(matches!(table.take_as(handle, Kind::OutputStream), Ok(Object::Stdout)));
     }
 
     #[test]

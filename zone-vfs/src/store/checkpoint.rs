@@ -16,13 +16,13 @@ enum Taken {
 }
 
 impl Shared {
-    pub(super) fn log_bytes(&self) -> Result<u64, StoreError> {
+    pub(super) fn log_bytes(&self) -> u64 {
         let from = *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.log.bytes_since(from))
+        self.log.bytes_since(from)
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.log_bytes().is_ok_and(|bytes| bytes > self.checkpoint_after)
+        self.log_bytes() > self.checkpoint_after
     }
 
     /// Wakes the checkpoint thread if the log has grown enough.

@@ -101,13 +101,13 @@ impl Store {
 
     /// Bytes in the log since the last checkpoint.
     pub fn log_bytes(&self) -> Result<u64, StoreError> {
-        self.shared()?.log_bytes()
+        Ok(self.shared()?.log_bytes())
     }
 
     /// Closes the store, after a checkpoint if the log has grown.
     pub fn close(mut self) -> Result<(), StoreError> {
         let shared = self.shared()?.clone();
-        let result = if shared.log_bytes()? > CHECKPOINT_AT_CLOSE { shared.checkpoint() } else { Ok(()) };
+        let result = if shared.log_bytes() > CHECKPOINT_AT_CLOSE { shared.checkpoint() } else { Ok(()) };
         drop(shared);
         self.shut();
         result
@@ -121,10 +121,10 @@ impl Store {
         drop(shared);
         let _ = due.try_send(());
         drop(due);
-        if let Some(thread) = self.checkpointer.take() {
-            if thread.join().is_err() {
-                tracing::error!("the checkpoint thread panicked");
-            }
+        if let Some(thread) = self.checkpointer.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
         }
     }
 }

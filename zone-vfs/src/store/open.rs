@@ -143,11 +143,11 @@ impl Store {
             .spawn(move || {
                 while woken.recv().is_ok() {
                     let Some(shared) = weak.upgrade() else { return };
-                    if shared.is_due() {
-                        if let Err(e) = shared.checkpoint() {
-                            // the log keeps everything: the next one, or the next opening, does it
-                            tracing::error!("checkpoint: {e}");
-                        }
+                    if shared.is_due()
+                        && let Err(e) = shared.checkpoint()
+                    {
+                        // the log keeps everything: the next one, or the next opening, does it
+                        tracing::error!("checkpoint: {e}");
                     }
                 }
             })

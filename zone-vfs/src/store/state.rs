@@ -151,18 +151,18 @@ impl State {
         let mut zones = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
             let inherited = parent_roots.and_then(|roots| roots.get(index));
-            let mut working = match (inherited, spec.kind.on_fork()) {
-                (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) => {
+            let mut working =
+                if let (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) =
+                    (inherited, spec.kind.on_fork())
+                {
                     let mut zone = Zone::from_root(root.clone(), chunks.clone());
                     zone.set_quota(spec.quota);
                     zone
-                }
-                _ => {
+                } else {
                     // its root directory is part of its beginning, not a change of it
                     let root = Zone::new(spec.kind, spec.quota, *at, chunks.clone()).snapshot()?;
                     Zone::from_root(root, chunks.clone())
-                }
-            };
+                };
             let root = working.snapshot()?;
             zones.push(ZoneState::settled(working, root));
         }
@@ -196,10 +196,10 @@ impl State {
     /// made; zone changes themselves are applied before, by whoever calls.
     pub fn apply(&mut self, entry: Entry, roots: &mut [ZoneRoot]) -> Result<(), StoreError> {
         match entry {
-            Entry::Opened { incarnation: _ } => self.interrupt()?,
+            Entry::Opened { incarnation: _ } => self.interrupt(),
             Entry::About(about) => self.about = about,
             Entry::TurnBegan { turn, style, event, at } => {
-                self.interrupt()?;
+                self.interrupt();
                 self.last_turn = turn;
                 self.turn = Some(OpenTurn { turn, style, event, began: at });
             }
@@ -226,7 +226,7 @@ impl State {
             }
             Entry::Operated { at: _ } => self.commit(roots),
             Entry::TurnFailed { turn, reason, at } => {
-                self.fail(&reason, at, roots)?;
+                self.fail(&reason, at, roots);
                 self.close(turn, at, Outcome::Failed(reason));
             }
             Entry::Generation { number, cause, about, at } => {
@@ -280,19 +280,18 @@ impl State {
     }
 
     /// A turn that is still open is over: its writer is gone. What it had synced is kept beside.
-    pub fn interrupt(&mut self) -> Result<(), StoreError> {
-        let Some(open) = self.turn.clone() else { return Ok(()) };
+    pub fn interrupt(&mut self) {
+        let Some(open) = self.turn.clone() else { return };
         let reason = "interrupted: its host stopped";
         self.withdraw();
         let mut roots: Vec<_> = self.zones.iter().map(|z| z.synced.clone()).collect();
-        self.fail(reason, open.began, &mut roots)?;
+        self.fail(reason, open.began, &mut roots);
         self.close(open.turn, open.began, Outcome::Failed(reason.into()));
-        Ok(())
     }
 
     /// Takes the zones back as the contracts say, and keeps `roots` as a side generation where
     /// something goes back.
-    fn fail(&mut self, reason: &str, at: Timestamp, roots: &mut [ZoneRoot]) -> Result<(), StoreError> {
+    fn fail(&mut self, reason: &str, at: Timestamp, roots: &mut [ZoneRoot]) {
         let process = self.turn.as_ref().is_some_and(|t| t.style == TurnStyle::Process);
         if process {
             self.commit(roots);
@@ -316,7 +315,6 @@ impl State {
         for (zone, root) in self.zones.iter_mut().zip(roots.iter()) {
             zone.working = Zone::from_root(root.clone(), self.chunks.clone());
         }
-        Ok(())
     }
 
     fn add_generation(&mut self, cause: Cause, about: Payload, at: Timestamp, roots: Vec<ZoneRoot>) {
@@ -357,7 +355,7 @@ impl State {
     /// Throws away what is not durable: the zones stand where they were committed last, and a turn
     /// of which something is durable is interrupted, as it will be when the log is read again.
     pub fn abandon(&mut self) -> Result<(), StoreError> {
-        self.interrupt()?;
+        self.interrupt();
         for zone in &mut self.zones {
             let head = zone.head.clone();
             zone.commit(&head);

@@ -211,7 +211,8 @@ impl Change {
         const KEY: usize = 32;
         match self {
             Change::Put(key, value) => {
-                let name = if let crate::tree::Part::Dirent(name) = &key.part { name.as_bytes().len() } else { 0 };
+                let name =
+                    if let crate::tree::Part::Dirent(name) = &key.part { name.as_bytes().len() } else { 0 };
                 KEY + name + value.size()
             }
             Change::Patch { bytes, .. } => KEY + bytes.len(),

@@ -1,5 +1,6 @@
 use super::bindings::wasi::cli;
 use super::{Exit, W};
+use crate::wasi::delegate_generated::Kind;
 use crate::wasi::object::Object;
 use crate::wasi::state::GuestState;
 
@@ -49,11 +50,8 @@ impl cli::stderr::Host for GuestState {
 }
 
 impl GuestState {
-    fn drop_terminal(&mut self, handle: u32, expected: &'static str) -> W<()> {
-        if self.table.get(handle)?.type_name() != expected {
-            return Err(self.table.wrong(handle, expected).into());
-        }
-        self.table.take(handle)?;
+    fn drop_terminal(&mut self, handle: u32, kind: Kind) -> W<()> {
+        self.table.take_as(handle, kind)?;
         Ok(())
     }
 
@@ -65,13 +63,13 @@ impl GuestState {
 
 impl cli::terminal_input::Host for GuestState {
     fn drop_terminal_input(&mut self, handle: u32) -> W<()> {
-        self.drop_terminal(handle, "a terminal-input")
+        self.drop_terminal(handle, Kind::TerminalInput)
     }
 }
 
 impl cli::terminal_output::Host for GuestState {
     fn drop_terminal_output(&mut self, handle: u32) -> W<()> {
-        self.drop_terminal(handle, "a terminal-output")
+        self.drop_terminal(handle, Kind::TerminalOutput)
     }
 }
 

@@ -5,6 +5,7 @@ use zone_vfs::zone::{ErrorCode, Stat};
 use super::bindings::wasi::filesystem::{preopens, types};
 use super::clocks::datetime;
 use super::{Fs, W};
+use crate::wasi::delegate_generated::Kind;
 use crate::wasi::fs::{FsError, HowToOpen, NewTime};
 use crate::wasi::object::{Flags, Object};
 use crate::wasi::state::GuestState;
@@ -19,10 +20,43 @@ macro_rules! codes {
 }
 
 codes!(
-    Access, WouldBlock, Already, BadDescriptor, Busy, Deadlock, Quota, Exist, FileTooLarge, IllegalByteSequence,
-    InProgress, Interrupted, Invalid, Io, IsDirectory, Loop, TooManyLinks, MessageSize, NameTooLong, NoDevice,
-    NoEntry, NoLock, InsufficientMemory, InsufficientSpace, NotDirectory, NotEmpty, NotRecoverable, Unsupported,
-    NoTty, NoSuchDevice, Overflow, NotPermitted, Pipe, ReadOnly, InvalidSeek, TextFileBusy, CrossDevice,
+    Access,
+    WouldBlock,
+    Already,
+    BadDescriptor,
+    Busy,
+    Deadlock,
+    Quota,
+    Exist,
+    FileTooLarge,
+    IllegalByteSequence,
+    InProgress,
+    Interrupted,
+    Invalid,
+    Io,
+    IsDirectory,
+    Loop,
+    TooManyLinks,
+    MessageSize,
+    NameTooLong,
+    NoDevice,
+    NoEntry,
+    NoLock,
+    InsufficientMemory,
+    InsufficientSpace,
+    NotDirectory,
+    NotEmpty,
+    NotRecoverable,
+    Unsupported,
+    NoTty,
+    NoSuchDevice,
+    Overflow,
+    NotPermitted,
+    Pipe,
+    ReadOnly,
+    InvalidSeek,
+    TextFileBusy,
+    CrossDevice,
 );
 
 /// A code as a number, for the handle table.
@@ -57,7 +91,8 @@ fn new_time(time: NewTimestamp) -> Fs<NewTime> {
             if t.nanoseconds >= 1_000_000_000 {
                 return Err(ErrorCode::Invalid.into());
             }
-            let nanoseconds = t.seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(t.nanoseconds.into()));
+            let nanoseconds =
+                t.seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(t.nanoseconds.into()));
             NewTime::At(Timestamp(nanoseconds.ok_or(ErrorCode::Overflow)?))
         }
     })
@@ -131,7 +166,12 @@ impl types::Host for GuestState {
         self.fs_set_size(d, size)
     }
 
-    fn method_descriptor_set_times(&mut self, d: u32, accessed: NewTimestamp, modified: NewTimestamp) -> Fs<()> {
+    fn method_descriptor_set_times(
+        &mut self,
+        d: u32,
+        accessed: NewTimestamp,
+        modified: NewTimestamp,
+    ) -> Fs<()> {
         self.fs_set_times(d, new_time(accessed)?, new_time(modified)?)
     }
 
@@ -159,7 +199,12 @@ impl types::Host for GuestState {
         Ok(stat(&self.fs_stat(d)?))
     }
 
-    fn method_descriptor_stat_at(&mut self, d: u32, flags: PathFlags, path: String) -> Fs<types::DescriptorStat> {
+    fn method_descriptor_stat_at(
+        &mut self,
+        d: u32,
+        flags: PathFlags,
+        path: String,
+    ) -> Fs<types::DescriptorStat> {
         Ok(stat(&self.fs_stat_at(d, &path, follow(flags))?))
     }
 
@@ -174,7 +219,14 @@ impl types::Host for GuestState {
         self.fs_set_times_at(d, &path, follow(flags), new_time(accessed)?, new_time(modified)?)
     }
 
-    fn method_descriptor_link_at(&mut self, d: u32, flags: PathFlags, old: String, to: u32, new: String) -> Fs<()> {
+    fn method_descriptor_link_at(
+        &mut self,
+        d: u32,
+        flags: PathFlags,
+        old: String,
+        to: u32,
+        new: String,
+    ) -> Fs<()> {
         self.fs_link(d, follow(flags), &old, to, &new)
     }
 
@@ -237,12 +289,20 @@ impl types::Host for GuestState {
         Ok(MetadataHashValue { lower, upper })
     }
 
-    fn method_descriptor_metadata_hash_at(&mut self, d: u32, flags: PathFlags, path: String) -> Fs<MetadataHashValue> {
+    fn method_descriptor_metadata_hash_at(
+        &mut self,
+        d: u32,
+        flags: PathFlags,
+        path: String,
+    ) -> Fs<MetadataHashValue> {
         let (lower, upper) = self.fs_metadata_hash_at(d, &path, follow(flags))?;
         Ok(MetadataHashValue { lower, upper })
     }
 
-    fn method_directory_entry_stream_read_directory_entry(&mut self, d: u32) -> Fs<Option<types::DirectoryEntry>> {
+    fn method_directory_entry_stream_read_directory_entry(
+        &mut self,
+        d: u32,
+    ) -> Fs<Option<types::DirectoryEntry>> {
         Ok(self.fs_next_entry(d)?.map(|(k, name)| types::DirectoryEntry { type_: kind(k), name }))
     }
 
@@ -257,10 +317,10 @@ impl types::Host for GuestState {
     }
 
     fn drop_descriptor(&mut self, d: u32) -> W<()> {
-        self.fs_drop(d).map(|_| ())
+        self.fs_drop(d, Kind::Descriptor).map(|_| ())
     }
 
     fn drop_directory_entry_stream(&mut self, d: u32) -> W<()> {
-        self.fs_drop(d).map(|_| ())
+        self.fs_drop(d, Kind::DirectoryEntryStream).map(|_| ())
     }
 }

@@ -22,7 +22,7 @@ impl io::error::Host for GuestState {
     }
 
     fn drop_error(&mut self, handle: u32) -> W<()> {
-        match self.table.take(handle)? {
+        match self.table.take_as(handle, Kind::Error)? {
             Object::Foreign(Kind::Error, rep) => HostError::drop(self.foreign(), Resource::new_own(rep)),
             _ => Ok(()),
         }
@@ -53,7 +53,7 @@ impl io::streams::Host for GuestState {
         match e {
             StreamError::Closed => Ok(Told::Closed),
             StreamError::Failed { message, code } => {
-                let code = code.and_then(|c| super::filesystem::code_index(c));
+                let code = code.and_then(super::filesystem::code_index);
                 Ok(Told::LastOperationFailed(self.table.push(Object::Error { message, code })?))
             }
             StreamError::Foreign(e) => {
@@ -112,7 +112,11 @@ impl io::streams::Host for GuestState {
         self.stream_write_zeroes(handle, len)
     }
 
-    async fn method_output_stream_blocking_write_zeroes_and_flush(&mut self, handle: u32, len: u64) -> St<()> {
+    async fn method_output_stream_blocking_write_zeroes_and_flush(
+        &mut self,
+        handle: u32,
+        len: u64,
+    ) -> St<()> {
         self.stream_write_zeroes(handle, len)?;
         self.stream_blocking_flush(handle).await
     }
@@ -126,10 +130,10 @@ impl io::streams::Host for GuestState {
     }
 
     async fn drop_input_stream(&mut self, handle: u32) -> W<()> {
-        self.stream_drop(handle).await
+        self.stream_drop(handle, Kind::InputStream).await
     }
 
     async fn drop_output_stream(&mut self, handle: u32) -> W<()> {
-        self.stream_drop(handle).await
+        self.stream_drop(handle, Kind::OutputStream).await
     }
 }

@@ -52,7 +52,8 @@ fn sixty_four_agents_commit_from_eight_threads_beside_checkpoints() {
     drop(store);
     let store = start(&device.crash(1));
     assert_eq!(everything(&store), before);
-    let diary: String = (0..TURNS).map(|turn| format!("{turn},")).collect();
+    let turns: Vec<String> = (0..TURNS).map(|turn| turn.to_string()).collect();
+    let diary = format!("{},", turns.join(","));
     assert_eq!(read(&find(&store, "agent7-7"), EPISODIC, "diary").unwrap(), diary.as_bytes());
 }
 
