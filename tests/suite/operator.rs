@@ -87,7 +87,8 @@ fn symlinks_by_guest(bed: &Bed) -> String {
     let disk = agent.disk();
     let workspace = disk.zones().iter().position(|z| z.name == "workspace").expect("a workspace") as u16;
     let access = Access::new(Principal::Host, Timestamp::now());
-    for (name, target) in [("out", "/etc/passwd"), ("up", "../../../../outside"), ("self", "self")] {
+    for (name, target) in [("out", "../../../../etc/passwd"), ("up", "../../../../outside"), ("self", "self")]
+    {
         let made =
             disk.zone(workspace, |z| z.symlink(access, target.as_bytes(), Inode::ROOT, name.as_bytes()));
         made.expect("the workspace").unwrap_or_else(|e| panic!("a link {name}: {e}"));
