@@ -88,6 +88,28 @@ fn handles_of_every_kind_go_on() {
     used("held");
 }
 
+#[test]
+fn an_agent_whose_memory_grew_goes_on() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "note one");
+    // much and little by turns, so that the image is made flat and patched again
+    for (event, turns) in [("grow 16", 3), ("touch-pages 3", 6), ("grow 5", 9), ("touch-pages 2000", 12)] {
+        bed.send("a", event);
+        for turn in 0..2 {
+            let status = format!("memory=1 journal=1 semantic=1 logs=1 turns={}", turns + turn);
+            assert_eq!(bed.send("a", "status"), status, "after {event}");
+        }
+    }
+    bed.ok(["pause", "a"]);
+    bed.ok(["fork", "a", "b"]);
+    assert_eq!(bed.send("b", "list"), "1. one");
+    bed.ok(["rewind", "a", "1"]);
+    assert_eq!(bed.send("a", "list"), "1. one");
+    bed.send("a", "touch-pages 3");
+    assert_eq!(bed.send("a", "list"), "1. one");
+}
+
 /// A word of `who`.
 fn word(said: &str, name: &str) -> String {
     let start = format!("{name}=");

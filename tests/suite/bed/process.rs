@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// After this time a process counts as hanging. It is far above what any takes on a slow machine.
-const HANGS: Duration = Duration::from_secs(300);
+const HANGS: Duration = Duration::from_mins(5);
 
 /// A process that has ended.
 pub struct Ran {

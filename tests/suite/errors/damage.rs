@@ -63,13 +63,6 @@ impl Damaged {
         found.remove(0)
     }
 
-    /// Changes a file; nothing else of the store's changes with it.
-    fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut bytes = fs::read(path).expect("a file of the store's");
-        change(&mut bytes);
-        fs::write(path, bytes).expect("a file of the store's");
-    }
-
     /// No command works on the store; each says why in one message with these words. When the file is
     /// good again, everything is there.
     fn assert_closed(&self, path: &Path, words: &[&str]) {
@@ -96,6 +89,13 @@ impl Damaged {
     }
 }
 
+/// Changes a file; nothing else of the store's changes with it.
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).expect("a file of the store's");
+    change(&mut bytes);
+    fs::write(path, bytes).expect("a file of the store's");
+}
+
 /// Turns the bits of a byte around.
 fn flip(at: usize) -> impl FnOnce(&mut Vec<u8>) {
     move |bytes| bytes[at] ^= 0xff
@@ -120,16 +120,16 @@ fn one_damaged_superblock_slot_is_borne_and_two_are_not() {
     let store = Damaged::new();
     let path = store.bed.store().join("superblock");
     for slot in [0, 1] {
-        store.change(&path, flip(slot * BLOCK + 30));
+        change(&path, flip(slot * BLOCK + 30));
         store.assert_good();
         store.restore();
     }
-    store.change(&path, |bytes| {
+    change(&path, |bytes| {
         bytes[30] ^= 1;
         bytes[BLOCK + 30] ^= 1;
     });
     store.assert_closed(&path, &["superblock", "damaged"]);
-    store.change(&path, |bytes| bytes.clear());
+    change(&path, Vec::clear);
     store.assert_closed(&path, &["superblock"]);
     fs::remove_file(&path).expect("a file of the store's");
     store.assert_closed(&path, &["superblock"]);
@@ -141,14 +141,14 @@ fn a_damaged_log_is_named_and_not_taken_for_an_empty_one() {
     let path = store.find("log", ".log");
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
     let said = [name.as_str(), "damaged"];
-    store.change(&path, flip(20));
+    change(&path, flip(20));
     store.assert_closed(&path, &said);
     // a group with others behind it
-    store.change(&path, flip(3 * BLOCK + 100));
+    change(&path, flip(3 * BLOCK + 100));
     store.assert_closed(&path, &said);
-    store.change(&path, |bytes| bytes.truncate(bytes.len() / 2));
+    change(&path, |bytes| bytes.truncate(bytes.len() / 2));
     store.assert_closed(&path, &said);
-    store.change(&path, Vec::clear);
+    change(&path, Vec::clear);
     store.assert_closed(&path, &["log", "damaged"]);
     fs::remove_file(&path).expect("a file of the store's");
     store.assert_closed(&path, &["log", "damaged"]);
@@ -158,13 +158,13 @@ fn a_damaged_log_is_named_and_not_taken_for_an_empty_one() {
 fn a_newer_store_is_refused_by_its_version() {
     let store = Damaged::new();
     let path = store.bed.store().join("superblock");
-    store.change(&path, |bytes| bytes.chunks_mut(BLOCK).for_each(|slot| set_version(slot, 77)));
+    change(&path, |bytes| bytes.chunks_mut(BLOCK).for_each(|slot| set_version(slot, 77)));
     store.assert_closed(&path, &["77"]);
     // one slot of a newer version: a newer program was at work
-    store.change(&path, |bytes| set_version(&mut bytes[..BLOCK], 77));
+    change(&path, |bytes| set_version(&mut bytes[..BLOCK], 77));
     store.assert_closed(&path, &["77"]);
     let path = store.find("log", ".log");
-    store.change(&path, |bytes| set_version(&mut bytes[..BLOCK], 77));
+    change(&path, |bytes| set_version(&mut bytes[..BLOCK], 77));
     store.assert_closed(&path, &["77"]);
 }
 
@@ -172,9 +172,9 @@ fn a_newer_store_is_refused_by_its_version() {
 fn a_store_without_its_key_is_not_opened() {
     let store = Damaged::new();
     let path = store.bed.store().join("tenant.key");
-    store.change(&path, flip(40));
+    change(&path, flip(40));
     store.assert_closed(&path, &["tenant.key"]);
-    store.change(&path, |bytes| bytes.truncate(10));
+    change(&path, |bytes| bytes.truncate(10));
     store.assert_closed(&path, &["tenant.key"]);
     fs::remove_file(&path).expect("a file of the store's");
     store.assert_closed(&path, &["tenant.key"]);
@@ -184,7 +184,7 @@ fn a_store_without_its_key_is_not_opened() {
 fn damaged_content_is_reported_where_it_is_and_the_rest_can_be_read() {
     let store = Damaged::new();
     let path = store.find("segments", ".seg");
-    store.change(&path, |bytes| {
+    change(&path, |bytes| {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
     });
@@ -203,7 +203,7 @@ fn damaged_content_is_reported_where_it_is_and_the_rest_can_be_read() {
 #[test]
 fn a_damaged_image_is_named_and_the_zones_can_be_read() {
     let store = Damaged::new();
-    for (ending, change) in [
+    for (ending, damage) in [
         (".pages", (|bytes| bytes.truncate(bytes.len() / 2)) as fn(&mut Vec<u8>)),
         (".pages", |bytes| bytes[0] ^= 1),
         (".pages", Vec::clear),
@@ -213,7 +213,7 @@ fn a_damaged_image_is_named_and_the_zones_can_be_read() {
     ] {
         let path = store.find("images", ending);
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        store.change(&path, change);
+        change(&path, damage);
         for arguments in [&["send", "n", "note lost"][..], &["resume", "n"]] {
             store.bed.refused(arguments, &[name.as_str()]);
         }
@@ -236,14 +236,14 @@ fn damaged_code_is_made_anew() {
         fs::read_dir(&entry).expect("an entry").map(|e| e.expect("a file").file_name()).collect();
     assert!(names.len() >= 3, "{names:?}");
     for name in names {
-        store.change(&entry.join(name), |bytes| {
+        change(&entry.join(name), |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         });
         store.assert_good();
         store.restore();
     }
-    store.change(&cache.join("mac.key"), |bytes| bytes.truncate(3));
+    change(&cache.join("mac.key"), |bytes| bytes.truncate(3));
     store.assert_good();
     fs::remove_dir_all(&cache).expect("the cache goes");
     store.assert_good();
@@ -254,7 +254,7 @@ fn a_damaged_component_is_named() {
     let store = Damaged::new();
     let path = store.find("components", ".wasm");
     let component = path.file_stem().expect("a name").to_string_lossy().into_owned();
-    store.change(&path, flip(5000));
+    change(&path, flip(5000));
     // compiled code needs it no more; without that it is missed
     store.assert_good();
     fs::remove_dir_all(store.bed.store().join("cache")).expect("the cache goes");
