@@ -106,7 +106,7 @@ fn an_agent_whose_memory_grew_goes_on() {
     assert_eq!(bed.send("b", "list"), "1. one");
     bed.ok(["rewind", "a", "1"]);
     assert_eq!(bed.send("a", "list"), "1. one");
-    bed.send("a", "touch-pages 3");
+    bed.send("a", "grow 2");
     assert_eq!(bed.send("a", "list"), "1. one");
 }
 

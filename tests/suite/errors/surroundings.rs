@@ -156,6 +156,8 @@ fn a_full_disk_refuses_and_loses_nothing() {
     let bed = Bed::new(&["notes"]);
     bed.create("n", "notes");
     bed.send("n", "note one");
+    bed.send("n", "grow 1");
+    bed.create("fresh", "notes");
     // what cannot be packed smaller than it is
     let mut noise = vec![0; 12 << 20];
     let mut random = fs::File::open("/dev/urandom").expect("random bytes");
@@ -166,6 +168,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
         &bed,
         room,
         "dormouse zone put n:/workspace/noise noise >&2; echo put $?
+         dormouse send fresh status >out 2>&1; echo fresh $?
          count=0; status=unknown
          while [ $LIMITED = no ] && [ $count -lt 2000 ]; do
            dormouse send n \"write /workspace/file-$count x\" >out 2>sent; status=$?
@@ -177,10 +180,14 @@ fn a_full_disk_refuses_and_loses_nothing() {
          echo sent $count; echo ended $status; [ $LIMITED = yes ] || cat sent >&2",
     );
     assert!(ran.out.starts_with("put 1\n"), "{ran}");
+    // a first turn from the genesis image finds no room, or needs none
+    assert!(ran.out.contains("fresh 0\n") || ran.out.contains("fresh 1\n"), "{ran}");
     // the disk is full for turns as well, and that is an error like any other
     let ended = if can_mount() { "ended 1\n" } else { "ended unknown\n" };
     assert!(ran.out.ends_with(ended), "{ran}");
     assert!(ran.err.contains("dormouse: ") && !ran.err.contains("panicked"), "{ran}");
+    let last = ran.err.rsplit("dormouse: ").next().unwrap_or_default();
+    assert!(!can_mount() || last.contains("space"), "{ran}");
     // with room again, everything that was acknowledged is there, and it goes on
     assert_eq!(bed.send("n", "list"), "1. one");
     assert!(bed.run(["zone", "cat", "n:/workspace/noise"]).status == Some(1));
