@@ -354,8 +354,9 @@ impl HostShared {
         if !self.code.has(&key) {
             self.compile(component, &key)?;
         }
+        let template = self.template(&hash)?;
         self.components.keep(component)?;
-        Ok((hash, self.template(&hash)?))
+        Ok((hash, template))
     }
 
     async fn admit_off_thread(

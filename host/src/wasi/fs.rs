@@ -126,6 +126,10 @@ impl GuestState {
         if how.directory && (how.create || how.exclusive || how.truncate) {
             return Err(ErrorCode::Invalid.into());
         }
+        if how.truncate && !flags.write {
+            // a file that is opened to be read is not emptied
+            return Err(ErrorCode::NotPermitted.into());
+        }
         let changes = how.create || how.truncate || flags.write || flags.mutate_directory;
         if changes && !d.flags.mutate_directory {
             return Err(ErrorCode::ReadOnly.into());
