@@ -69,6 +69,15 @@ pub(crate) struct Engines {
     _ticker: Ticker,
 }
 
+/// Images that are to be made flat, behind the turns.
+#[derive(Default)]
+struct Flattening {
+    wanted: HashMap<AgentId, (FlatName, Image)>,
+    /// The thread has something to do, or will look once more.
+    busy: bool,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
 /// What agents share with their host.
 pub(crate) struct HostShared {
     pub options: HostOptions,
@@ -83,7 +92,7 @@ pub(crate) struct HostShared {
     /// files are reaped.
     pub imaging: tokio::sync::RwLock<()>,
     reap_due: AtomicBool,
-    flattening: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    flattening: Arc<Mutex<Flattening>>,
 }
 
 /// An open store with everything that is needed to run its agents.
@@ -141,7 +150,7 @@ impl Host {
             agents: Mutex::default(),
             imaging: tokio::sync::RwLock::default(),
             reap_due: AtomicBool::new(false),
-            flattening: Mutex::default(),
+            flattening: Arc::default(),
             options,
         });
         Ok(Self { shared })
@@ -422,30 +431,42 @@ impl HostShared {
         if image.reference().changed_pages() <= above {
             return;
         }
-        let mut flattening = lock(&self.flattening);
-        flattening.retain(|t| !t.is_finished());
-        if !flattening.is_empty() && above == self.options.flatten_at {
-            return; // one at a time: a later turn's image will do as well
+        let mut work = lock(&self.flattening);
+        // of an agent's images only the newest is worth the work
+        work.wanted.insert(agent.id(), (FlatName::Generation(agent.id().0, generation.0), image.clone()));
+        if work.thread.as_ref().is_some_and(|t| !t.is_finished()) && work.busy {
+            return;
         }
-        let (images, image) = (self.images.clone(), image.clone());
-        let name = FlatName::Generation(agent.id().0, generation.0);
+        let (images, queue) = (self.images.clone(), self.flattening.clone());
         let spawned = std::thread::Builder::new().name("dormouse-flatten".into()).spawn(move || {
-            if let Err(e) = images.flatten(&image, &name) {
-                // the generation has its pages all the same, and is resumed from them
-                tracing::warn!("making {name} flat: {e}");
+            loop {
+                let next = {
+                    let mut work = lock(&queue);
+                    let next = work.wanted.keys().next().copied().and_then(|id| work.wanted.remove(&id));
+                    work.busy = next.is_some();
+                    next
+                };
+                let Some((name, image)) = next else { return };
+                if let Err(e) = images.flatten(&image, &name) {
+                    // the generation has its pages all the same, and is resumed from them
+                    tracing::warn!("making {name} flat: {e}");
+                }
             }
         });
         match spawned {
-            Ok(thread) => flattening.push(thread),
-            Err(e) => tracing::warn!("starting a thread that makes images flat: {e}"),
+            Ok(thread) => {
+                work.busy = true;
+                work.thread = Some(thread);
+            }
+            Err(e) => tracing::warn!("starting the thread that makes images flat: {e}"),
         }
     }
 
+    /// Waits until no image is being made flat.
     fn join_flattening(&self) {
-        for thread in std::mem::take(&mut *lock(&self.flattening)) {
-            if thread.join().is_err() {
-                tracing::error!("a thread that makes images flat panicked");
-            }
+        let thread = lock(&self.flattening).thread.take();
+        if thread.is_some_and(|t| t.join().is_err()) {
+            tracing::error!("the thread that makes images flat panicked");
         }
     }
 

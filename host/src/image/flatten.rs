@@ -54,6 +54,7 @@ impl ImageStore {
             }
             file.sync_all().map_err(Self::io(&temporary))?;
             std::fs::rename(&path, self.path(name)).map_err(Self::io(name))?;
+            self.renewed(name);
             self.sync_folder()
         })();
         if written.is_err()

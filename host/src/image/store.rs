@@ -1,6 +1,6 @@
 //! The folder of image files, and images that are open.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,8 +24,47 @@ pub(super) const PAGES_PER_FILE: u32 = 4096;
 #[derive(Debug)]
 pub struct ImageStore {
     folder: PathBuf,
-    flats: Mutex<HashMap<FlatName, Weak<FlatFile>>>,
-    pages: Mutex<HashMap<PagesName, Weak<PagesFile>>>,
+    flats: Mutex<Open<FlatName, FlatFile>>,
+    pages: Mutex<Open<PagesName, PagesFile>>,
+}
+
+/// Files that are open: those in use, and some that were used lately, so that a resume need not open
+/// them again.
+#[derive(Debug)]
+struct Open<N, F> {
+    known: HashMap<N, Weak<F>>,
+    recent: VecDeque<Arc<F>>,
+}
+
+/// Files of each kind that are kept open though nothing uses them.
+const RECENT: usize = 64;
+
+impl<N: Eq + std::hash::Hash, F> Open<N, F> {
+    fn get(&self, name: &N) -> Option<Arc<F>> {
+        self.known.get(name).and_then(Weak::upgrade)
+    }
+
+    fn put(&mut self, name: N, file: &Arc<F>) {
+        self.recent.push_back(file.clone());
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+            self.known.retain(|_, f| f.strong_count() > 0);
+        }
+        self.known.insert(name, Arc::downgrade(file));
+    }
+
+    /// Forgets a file whose name is another's now, or nobody's.
+    fn forget(&mut self, name: &N) {
+        if let Some(file) = self.known.remove(name).and_then(|f| f.upgrade()) {
+            self.recent.retain(|f| !Arc::ptr_eq(f, &file));
+        }
+    }
+}
+
+impl<N, F> Default for Open<N, F> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), recent: VecDeque::new() }
+    }
 }
 
 /// An open flat file.
@@ -146,12 +185,17 @@ impl ImageStore {
 
     /// Whether a flat file of this name is there, complete.
     pub fn has_flat(&self, name: &FlatName) -> bool {
-        self.path(name).exists()
+        lock(&self.flats).get(name).is_some() || self.path(name).exists()
+    }
+
+    /// A flat file of this name has just been made: one that was open under it is another.
+    pub(super) fn renewed(&self, name: &FlatName) {
+        lock(&self.flats).forget(name);
     }
 
     pub(super) fn flat(&self, name: &FlatName) -> Result<Arc<FlatFile>, ImageError> {
         let mut open = lock(&self.flats);
-        if let Some(file) = open.get(name).and_then(Weak::upgrade) {
+        if let Some(file) = open.get(name) {
             return Ok(file);
         }
         let file = File::open(self.path(name)).map_err(Self::io(name))?;
@@ -166,14 +210,13 @@ impl ImageStore {
             return Err(damaged("it does not have the length that its header states"));
         }
         let flat = Arc::new(FlatFile { name: name.clone(), file, header });
-        open.retain(|_, f| f.strong_count() > 0);
-        open.insert(name.clone(), Arc::downgrade(&flat));
+        open.put(name.clone(), &flat);
         Ok(flat)
     }
 
     fn pages_file(&self, name: PagesName) -> Result<Arc<PagesFile>, ImageError> {
         let mut open = lock(&self.pages);
-        if let Some(file) = open.get(&name).and_then(Weak::upgrade) {
+        if let Some(file) = open.get(&name) {
             return Ok(file);
         }
         let file = File::options().read(true).write(true).open(self.path(name)).map_err(Self::io(name))?;
@@ -187,8 +230,7 @@ impl ImageStore {
         let len = file.metadata().map_err(Self::io(name))?.len();
         let used = ((len / PAGE as u64).saturating_sub(1)).min(u64::from(PAGES_PER_FILE)) as u32;
         let file = Arc::new(PagesFile::new(name, file, used)?);
-        open.retain(|_, f| f.strong_count() > 0);
-        open.insert(name, Arc::downgrade(&file));
+        open.put(name, &file);
         Ok(file)
     }
 
@@ -219,7 +261,7 @@ impl ImageStore {
                     file.write_all_at(&header, 0).map_err(Self::io(name))?;
                     self.sync_folder()?;
                     let file = Arc::new(PagesFile::new(name, file, 0)?);
-                    lock(&self.pages).insert(name, Arc::downgrade(&file));
+                    lock(&self.pages).put(name, &file);
                     return Ok(file);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
@@ -298,6 +340,8 @@ impl ImageStore {
     pub fn retain(&self, flats: &HashSet<FlatName>, pages: &HashSet<PagesName>) -> Result<u64, ImageError> {
         let keep: HashSet<String> =
             flats.iter().map(ToString::to_string).chain(pages.iter().map(ToString::to_string)).collect();
+        lock(&self.flats).recent.clear();
+        lock(&self.pages).recent.clear();
         self.remove_where(|name| {
             (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name)
         })
