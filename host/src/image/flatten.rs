@@ -39,7 +39,6 @@ impl ImageStore {
             let page = format::encode(format::FLAT, &header)
                 .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
             file.set_len(header.file_len()).map_err(Self::io(&temporary))?;
-            fill_holes(&file, header.file_len()).map_err(Self::io(&temporary))?;
             file.write_all_at(&page, 0).map_err(Self::io(&temporary))?;
             if let Some(base) = base {
                 for (from, to) in base.header.memories.iter().zip(&header.memories) {
@@ -93,16 +92,6 @@ impl Image {
         }
         Ok(content)
     }
-}
-
-/// In memory (tmpfs), a hole is given a page when it is first read, and a mapping in which that fails
-/// for want of space ends the process. There, and only there, the space is taken now.
-fn fill_holes(file: &File, len: u64) -> std::io::Result<()> {
-    const TMPFS: i64 = 0x0102_1994;
-    if rustix::fs::fstatfs(file)?.f_type != TMPFS {
-        return Ok(());
-    }
-    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len)?)
 }
 
 /// Copies the data between holes.

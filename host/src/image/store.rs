@@ -209,9 +209,23 @@ impl ImageStore {
         if file.metadata().map_err(Self::io(name))?.len() != header.file_len() {
             return Err(damaged("it does not have the length that its header states"));
         }
+        self.fill_holes(name, &file).map_err(Self::io(name))?;
         let flat = Arc::new(FlatFile { name: name.clone(), file, header });
         open.put(name.clone(), &flat);
         Ok(flat)
+    }
+
+    /// In memory (tmpfs), a hole is given a page when it is first read, and a mapping in which that
+    /// fails for want of space ends the process. There, and only there, the space is taken beforehand.
+    fn fill_holes(&self, name: &FlatName, file: &File) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        const TMPFS: i64 = 0x0102_1994;
+        let metadata = file.metadata()?;
+        if metadata.blocks() * 512 >= metadata.len() || rustix::fs::fstatfs(file)?.f_type != TMPFS {
+            return Ok(());
+        }
+        let file = File::options().write(true).open(self.path(name))?;
+        Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, metadata.len())?)
     }
 
     fn pages_file(&self, name: PagesName) -> Result<Arc<PagesFile>, ImageError> {
