@@ -1,4 +1,4 @@
-//! The layout of image files, version 1. `docs/format.md` is the normative text.
+//! The layout of image files, version 1. `docs/format-images.md` is the normative text.
 //!
 //! Both kinds begin with one page of header:
 //!
