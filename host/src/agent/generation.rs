@@ -8,7 +8,7 @@ use zone_vfs::store::{Cause, DiskInfo, Done, NewAgent, NewGeneration, Store, Sto
 
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::component::REWRITER_VERSION;
-use crate::image::FlatName;
+use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
 
@@ -138,15 +138,7 @@ impl Agent {
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
-        let head = self.disk.generation(self.disk.info()?.head)?;
-        let about = self.disk.payload(&head.about)?.to_vec();
-        let image = match self.generation_about(&head)?.image {
-            Some(reference) => {
-                let flat = FlatName::Generation(self.disk.id().0, head.number.0);
-                Some(self.host.images.image(&reference, Some(&flat))?)
-            }
-            None => None,
-        };
+        let (about, image) = self.standing()?;
         // every turn ends with an image: what stands in memory now is what the head's image holds
         let number =
             await_done(|done| self.disk.mark(NewGeneration { cause: Cause::Paused, about }, done)).await?;
@@ -155,6 +147,21 @@ impl Agent {
             self.host.flatten_later(self, number, &image, FLATTEN_PAUSED);
         }
         Ok(number)
+    }
+
+    /// What a generation made now holds of the host's: as the head's, on a flat file where one has
+    /// been made since.
+    fn standing(&self) -> Result<(Vec<u8>, Option<Image>), AgentError> {
+        let head = self.disk.generation(self.disk.info()?.head)?;
+        let mut about = self.generation_about(&head)?;
+        let mut image = None;
+        if let Some(reference) = &about.image {
+            let flat = FlatName::Generation(self.disk.id().0, head.number.0);
+            let found = self.host.images.image(reference, Some(&flat))?;
+            about.image = Some(found.reference().clone());
+            image = Some(found);
+        }
+        Ok((journal::encode(&about)?, image))
     }
 
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
@@ -199,7 +206,7 @@ impl Agent {
             None if self.disk.stands_at_head() => info.head,
             None => {
                 // the operator has written since the last turn: that is part of how the agent stands
-                let about = self.disk.payload(&self.disk.generation(info.head)?.about)?.to_vec();
+                let (about, _) = self.standing()?;
                 let now = NewGeneration { cause: Cause::Operated, about };
                 await_done(|done| self.disk.mark(now, done)).await?
             }
