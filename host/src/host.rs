@@ -30,6 +30,8 @@ pub struct HostOptions {
     pub memory: MemoryLimits,
     /// How long a turn may take.
     pub turn_time: Duration,
+    /// How long a component may take to be instantiated for its genesis image.
+    pub genesis_time: Duration,
     /// An image with more changed pages than this is made flat, behind the turns.
     pub flatten_at: usize,
 }
@@ -43,6 +45,7 @@ impl HostOptions {
             compiler: None,
             memory: MemoryLimits::default(),
             turn_time: Duration::from_hours(1),
+            genesis_time: Duration::from_mins(1),
             flatten_at: 256,
         }
     }
@@ -404,7 +407,8 @@ impl HostShared {
             let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
             self.code.load(&key, restore)?.ok_or_else(missing)?
         };
-        let template = Arc::new(Template::new(key, code, &self.code, &self.engines)?);
+        let template =
+            Arc::new(Template::new(key, code, &self.code, &self.engines, self.options.genesis_time)?);
         Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
     }
 

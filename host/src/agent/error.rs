@@ -50,6 +50,9 @@ pub enum AgentError {
     /// The turn ran longer than it may: it failed, and the agent stands where it stood before.
     #[error("the turn failed: it ran longer than {0:?}")]
     Timeout(std::time::Duration),
+    /// The component did not come to an end of its own instantiation.
+    #[error("the component was still starting after {0:?}: what it does as it is instantiated does not end")]
+    GenesisTime(std::time::Duration),
     /// The turn was cancelled: the agent stands where it stood before.
     #[error("the turn was cancelled")]
     Cancelled,

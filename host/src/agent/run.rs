@@ -86,15 +86,8 @@ impl Agent {
                 Ok(live)
             }
         };
-        let live = match made.await {
-            Ok(live) => live,
-            Err(e) => {
-                self.abandon().await?;
-                return Err(e);
-            }
-        };
         let ended = {
-            let call = call_run(live);
+            let whole = async { Ok::<_, AgentError>(call_run(made.await?).await) };
             let limit = options.timeout;
             let timeout = async {
                 match limit {
@@ -103,9 +96,16 @@ impl Agent {
                 }
             };
             tokio::select! {
-                ended = call => ended,
-                () = cancel => Ended::Stopped(AgentError::Cancelled),
-                () = timeout => Ended::Stopped(AgentError::Timeout(limit.unwrap_or_default())),
+                ended = whole => ended,
+                () = cancel => Ok(Ended::Stopped(AgentError::Cancelled)),
+                () = timeout => Ok(Ended::Stopped(AgentError::Timeout(limit.unwrap_or_default()))),
+            }
+        };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(e) => {
+                self.abandon().await?;
+                return Err(e);
             }
         };
         let result = self.finish_run(turn, ended, about.component, starts).await;

@@ -1,6 +1,7 @@
 //! What all agents of one component share.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::InstancePre;
@@ -21,6 +22,7 @@ pub(crate) struct Template {
     pub boot: Boot,
     restore: InstancePre<GuestState>,
     engine: SlotEngine,
+    genesis_time: Duration,
     genesis: tokio::sync::OnceCell<Genesis>,
     warm: Mutex<Vec<Live>>,
 }
@@ -53,6 +55,7 @@ impl Template {
         code: Code,
         cache: &Arc<CodeCache>,
         engines: &Engines,
+        genesis_time: Duration,
     ) -> Result<Self, AgentError> {
         let world = world_of(code.about.world)?;
         let restore = engines
@@ -60,6 +63,7 @@ impl Template {
             .instantiate_pre(&code.restore)
             .map_err(|e| AgentError::Instantiate(format!("{e:#}")))?;
         Ok(Self {
+            genesis_time,
             key,
             world,
             accessors: code.about.accessors,
@@ -98,7 +102,8 @@ impl Template {
         name: &FlatName,
         state: GuestState,
     ) -> Result<(Genesis, Live), AgentError> {
-        let mut live = self.boot(state).await?;
+        let boot = tokio::time::timeout(self.genesis_time, self.boot(state));
+        let mut live = boot.await.map_err(|_| AgentError::GenesisTime(self.genesis_time))??;
         let touched = live.store.data().touched;
         live.save().await?;
         // SAFETY: the instance is owned here, and no call of it is under way.
