@@ -1,8 +1,9 @@
 //! Guests that do what they must not. Each ends alone: the program says why, and goes on.
 
+use dormouse::code::{CompileLimits, Compiler};
 use rustix::process::Signal;
 
-use crate::bed::{Bed, Ran, Running, guest, run};
+use crate::bed::{Bed, PROGRAM, Ran, Running, guest, run};
 
 /// The guest trapped, and the program said so.
 fn assert_trapped(ran: &Ran, reason: &str) {
@@ -121,4 +122,36 @@ fn ctrl_c_ends_a_run_and_a_turn() {
     assert_eq!(ran.status, Some(130), "{ran}");
     ran.assert_one_message(&["cancelled", "n stands where it stood"]);
     assert!(bed.send("n", "status").starts_with("memory=1 journal=1 semantic=1 logs=1 "));
+}
+
+/// A command whose start function never ends.
+const NEVER_STARTS: &str = r#"(component
+  (core module $m
+    (func $forever (loop br 0))
+    (start $forever)
+    (func (export "run") (result i32) i32.const 0))
+  (core instance $i (instantiate $m))
+  (func $run (result (result)) (canon lift (core func $i "run")))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.0" (instance $exports)))"#;
+
+#[test]
+fn a_component_that_never_starts_is_given_up() {
+    let bed = Bed::empty();
+    let component = wat::parse_str(NEVER_STARTS).expect("a component");
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    let options = dormouse::HostOptions {
+        compiler: Some(compiler),
+        genesis_time: std::time::Duration::from_millis(300),
+        ..dormouse::HostOptions::new(bed.store())
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let host = dormouse::Host::open(options).expect("the host");
+        let name = dormouse::AgentName::new("n").expect("a name");
+        let made = host.create(&name, &component, dormouse::AgentOptions::default()).await;
+        assert!(matches!(made, Err(dormouse::AgentError::GenesisTime(_))), "{made:?}");
+        assert!(host.agents().expect("agents").is_empty());
+        host.close().expect("the host closes");
+    });
 }

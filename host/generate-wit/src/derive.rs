@@ -74,7 +74,7 @@ pub fn virtualise(resolve: &mut Resolve) -> Result<usize> {
         }
     }
     for (id, name, ty) in resources {
-        let handle = Param { name: "handle".to_owned(), ty: Type::Id(ty), span: Default::default() };
+        let handle = Param { name: "handle".to_owned(), ty: Type::Id(ty), span: wit_parser::Span::default() };
         let function = Function {
             name: format!("drop-{name}"),
             kind: FunctionKind::Freestanding,
@@ -82,7 +82,7 @@ pub fn virtualise(resolve: &mut Resolve) -> Result<usize> {
             result: None,
             docs: Docs::default(),
             stability: resolve.types[ty].stability.clone(),
-            span: Default::default(),
+            span: wit_parser::Span::default(),
             external_id: None,
         };
         insert(resolve, id, function)?;
@@ -111,7 +111,7 @@ fn replace_handles(kind: &mut TypeDefKind, handles: &HashMap<TypeId, TypeId>) ->
     match kind {
         TypeDefKind::Resource => *kind = TypeDefKind::Type(Type::U32),
         TypeDefKind::Record(record) => {
-            record.fields.iter_mut().for_each(|field| replace(&mut field.ty, handles))
+            record.fields.iter_mut().for_each(|field| replace(&mut field.ty, handles));
         }
         TypeDefKind::Tuple(tuple) => tuple.types.iter_mut().for_each(|ty| replace(ty, handles)),
         TypeDefKind::Variant(variant) => {
@@ -168,7 +168,7 @@ pub fn host_world(resolve: &Resolve) -> Result<String> {
 
 /// The interface of a name without version.
 pub fn find<'a>(resolve: &'a Resolve, name: &str) -> Result<(InterfaceId, &'a wit_parser::Interface)> {
-    for (id, interface) in resolve.interfaces.iter() {
+    for (id, interface) in &resolve.interfaces {
         if interface.name.is_some() && names::interface(resolve, id)? == name {
             return Ok((id, interface));
         }

@@ -91,9 +91,9 @@ pub enum AgentError {
         supported: u32,
     },
     /// The agent's memory is larger than it may be here.
-    #[error("the agent has a memory of {needed} bytes, and {limit} are allowed: raise --max-memory")]
+    #[error("the agent has {needed} bytes of memory, and {limit} are allowed: raise --max-memory")]
     MemoryLimit {
-        /// Bytes of its largest memory.
+        /// Bytes of its memories.
         needed: u64,
         /// The limit.
         limit: u64,

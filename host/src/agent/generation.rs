@@ -63,8 +63,8 @@ impl Agent {
             });
         }
         let limit = self.host.options.memory.memory as u64;
-        if let Some(needed) = reference.memory_sizes().iter().copied().find(|bytes| *bytes > limit) {
-            return Err(AgentError::MemoryLimit { needed, limit });
+        if reference.bytes() > limit {
+            return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
         }
         let flat = FlatName::Generation(self.disk.id().0, head.number.0);
         let image = self.host.images.image(reference, Some(&flat))?;

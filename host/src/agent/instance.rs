@@ -58,6 +58,7 @@ impl Live {
         // SAFETY: this instance is owned here, and no call of it is under way.
         unsafe { image.map_over(&self.memories)? };
         *self.store.data_mut() = state;
+        self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
         for load in &self.load {
             load.call_async(&mut self.store, ()).await.map_err(|e| instantiate(&e))?;

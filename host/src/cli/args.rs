@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", env = "DORMOUSE_STORE", global = true)]
     pub store: Option<PathBuf>,
 
-    /// The most linear memory that a guest gets, in bytes [default: 1 GiB]
+    /// The most linear memory that a guest gets, all together, in bytes [default: 1 GiB]
     #[arg(long, value_name = "BYTES", global = true)]
     pub max_memory: Option<u64>,
 

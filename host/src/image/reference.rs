@@ -94,11 +94,6 @@ impl ImageReference {
         self.pages.len()
     }
 
-    /// Bytes of each linear memory.
-    pub fn memory_sizes(&self) -> &[u64] {
-        &self.memories
-    }
-
     /// Bytes of linear memory.
     pub fn bytes(&self) -> u64 {
         self.memories.iter().sum()

@@ -85,26 +85,47 @@ impl Touched {
 /// Bounds on what an instance may take of the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes of each linear memory.
+    /// Bytes of linear memory, all of an instance's memories together.
     pub memory: usize,
     /// Elements of each table.
     pub table: usize,
+    /// Bytes of linear memory that the instance has.
+    pub(crate) used: usize,
+    /// What the last growth added, until it is known to have succeeded.
+    growing: usize,
+}
+
+impl MemoryLimits {
+    /// Bounds that an instance begins under.
+    pub fn new(memory: usize, table: usize) -> Self {
+        Self { memory, table, used: 0, growing: 0 }
+    }
 }
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        Self { memory: 1 << 30, table: 1 << 20 }
+        Self::new(1 << 30, 1 << 20)
     }
 }
 
 impl wasmtime::ResourceLimiter for MemoryLimits {
     fn memory_growing(
         &mut self,
-        _now: usize,
+        now: usize,
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired <= self.memory && maximum.is_none_or(|m| desired <= m))
+        let used = self.used.saturating_add(desired.saturating_sub(now));
+        let grows = used <= self.memory && maximum.is_none_or(|m| desired <= m);
+        self.growing = if grows { used - self.used } else { 0 };
+        self.used += self.growing;
+        Ok(grows)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        tracing::debug!("growing a guest's memory: {error:#}");
+        self.used -= std::mem::take(&mut self.growing);
+        Ok(())
     }
 
     fn table_growing(

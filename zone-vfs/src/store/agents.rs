@@ -55,7 +55,7 @@ impl Shared {
             Some(Slot::Stored(payload)) => {
                 let mut state = catalogue::read_state(id, payload, &self.segments)?;
                 // the checkpoint may have been made in the middle of a turn
-                state.abandon()?;
+                state.abandon();
                 let disk = Disk::new(state, false, self);
                 agents.slots.insert(id, Slot::Live(disk.clone()));
                 Ok(disk)

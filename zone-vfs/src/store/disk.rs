@@ -310,7 +310,8 @@ impl Disk {
         // the next record begins again, so that whoever reads the log throws the same away
         inner.opened = false;
         inner.withdraw = false;
-        inner.state.abandon()
+        inner.state.abandon();
+        Ok(())
     }
 
     /// Whether the zones stand as in the head's generation: nobody has committed to them since.

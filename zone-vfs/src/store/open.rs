@@ -127,7 +127,7 @@ impl Store {
         let begun = current.catalogue.is_some();
         for mut state in states {
             if !state.removed {
-                state.abandon()?;
+                state.abandon();
                 state.prune();
                 let id = state.id;
                 let disk = Disk::new(state, false, &shared);
@@ -241,7 +241,7 @@ impl Recovery {
                 // what nothing has promoted does not count
                 Entry::Opened { .. } => {
                     state.apply(entry, &mut [])?;
-                    state.abandon()?;
+                    state.abandon();
                     roots = None;
                     continue;
                 }
@@ -286,7 +286,7 @@ impl Recovery {
                 let parent = &mut self.states[at];
                 if !parent.generations.contains_key(generation) {
                     // its writer was gone, or had thrown a turn away, which no record of its own says yet
-                    parent.abandon()?;
+                    parent.abandon();
                 }
                 let found = parent.generations.get(generation);
                 Some(

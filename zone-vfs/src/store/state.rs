@@ -354,14 +354,13 @@ impl State {
 
     /// Throws away what is not durable: the zones stand where they were committed last, and a turn
     /// of which something is durable is interrupted, as it will be when the log is read again.
-    pub fn abandon(&mut self) -> Result<(), StoreError> {
+    pub fn abandon(&mut self) {
         self.interrupt();
         for zone in &mut self.zones {
             let head = zone.head.clone();
             zone.commit(&head);
             zone.working = Zone::from_root(head, self.chunks.clone());
         }
-        Ok(())
     }
 
     /// Takes zone changes back that records hold and nothing has promoted.
