@@ -297,13 +297,20 @@ impl Host {
 
     /// Removes an agent, and the image files that nothing needs any more.
     pub async fn remove(&self, agent: &Agent) -> Result<(), AgentError> {
-        let mut running = agent.enter().await?;
-        *running = None;
+        self.remove_all(std::slice::from_ref(agent)).await
+    }
+
+    /// Removes agents, and the image files that nothing needs any more.
+    pub async fn remove_all(&self, agents: &[Agent]) -> Result<(), AgentError> {
+        for agent in agents {
+            let mut running = agent.enter().await?;
+            *running = None;
+            let (store, id) = (self.store()?, agent.id());
+            let task = tokio::task::spawn_blocking(move || store.remove(id));
+            task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+            lock(&self.shared.agents).remove(&id);
+        }
         let _alone = self.shared.imaging.write().await;
-        let (store, id) = (self.store()?, agent.id());
-        let task = tokio::task::spawn_blocking(move || store.remove(id));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))??;
-        lock(&self.shared.agents).remove(&id);
         self.shared.join_flattening();
         self.shared.reap_images()?;
         Ok(())

@@ -164,6 +164,13 @@ impl Agent {
         Ok((journal::encode(&about)?, image))
     }
 
+    /// Makes a generation of what the operator has written to the zones.
+    async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
+        let (about, _) = self.standing()?;
+        let now = NewGeneration { cause: Cause::Operated, about };
+        Ok(await_done(|done| self.disk.mark(now, done)).await?)
+    }
+
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
     pub async fn sleep(&self) {
         *self.running.lock().await = None;
@@ -176,6 +183,10 @@ impl Agent {
         let _imaging = self.host.imaging.read().await;
         let target = self.disk.generation(to)?;
         let mut about = self.generation_about(&target)?;
+        if !self.disk.stands_at_head() {
+            // what the operator has written since the last turn must be there to come back to
+            self.mark_operated().await?;
+        }
         let head = self.generation_about(&self.disk.generation(self.disk.info()?.head)?)?;
         about.monotonic = about.monotonic.max(head.monotonic);
         about.starts = about.starts.max(head.starts);
@@ -204,12 +215,8 @@ impl Agent {
         let at = match at {
             Some(at) => at,
             None if self.disk.stands_at_head() => info.head,
-            None => {
-                // the operator has written since the last turn: that is part of how the agent stands
-                let (about, _) = self.standing()?;
-                let now = NewGeneration { cause: Cause::Operated, about };
-                await_done(|done| self.disk.mark(now, done)).await?
-            }
+            // the operator has written since the last turn: that is part of how the agent stands
+            None => self.mark_operated().await?,
         };
         let generation = self.disk.generation(at)?;
         let mut about = self.generation_about(&generation)?;

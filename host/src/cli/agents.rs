@@ -36,13 +36,12 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
 }
 
 pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
-    let agents = a
-        .agents
-        .iter()
-        .map(|name| Ok((name, host.agent(name)?)))
-        .collect::<Result<Vec<_>, crate::AgentError>>()?;
-    for (name, agent) in agents {
-        host.remove(&agent).await?;
+    let mut names = a.agents;
+    names.sort();
+    names.dedup();
+    let agents = names.iter().map(|name| host.agent(name)).collect::<Result<Vec<_>, crate::AgentError>>()?;
+    host.remove_all(&agents).await?;
+    for name in names {
         say(format_args!("removed {name}"))?;
     }
     Ok(0)
@@ -66,7 +65,10 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
     let about = agent.about()?;
     let generation = agent.disk().generation(info.head)?;
     let memory = agent.generation_about(&generation)?.image.map_or(0, |i| i.bytes());
-    let failed = agent.disk().last_turn_record().is_some_and(|t| matches!(t.outcome, Outcome::Failed(_)));
+    let failed = agent
+        .disk()
+        .last_turn_record()
+        .is_some_and(|t| matches!(t.outcome, Outcome::Failed(_)) && t.turn > generation.turn);
     let state = match (&generation.cause, failed) {
         (_, true) => "failed",
         (Cause::Created, _) => "new",

@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -63,6 +64,12 @@ pub enum Command {
     Compile(CompileArguments),
 }
 
+/// A time of at least zero seconds, in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give a number of seconds".to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "give a number of seconds, at least 0".to_string())
+}
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -76,17 +83,14 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// End the run after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     /// Let control characters of the guest's reach the terminal
     #[arg(long)]
     pub raw: bool,
-    /// The component, or a preview 1 module
-    #[arg(value_name = "AGENT.wasm")]
-    pub component: PathBuf,
-    /// Arguments for the guest
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<String>,
+    /// The component, or a preview 1 module; whatever follows is for the guest
+    #[arg(value_name = "AGENT.wasm [ARGS]", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
 }
 
 /// Arguments of `new`.
@@ -122,8 +126,8 @@ pub struct SendArguments {
     #[arg(long)]
     pub id: Option<String>,
     /// Fail the turn after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     /// Print JSON: turn, generation, reply
     #[arg(long)]
     pub json: bool,

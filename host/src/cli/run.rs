@@ -13,10 +13,10 @@ use crate::journal::World;
 use crate::wasi::Stdio;
 use crate::{Agent, AgentError, AgentOptions, Host};
 
-/// Waits for seconds, or forever.
-pub async fn seconds(seconds: Option<f64>) {
-    match seconds {
-        Some(s) => tokio::time::sleep(Duration::from_secs_f64(s.clamp(0.0, 1e9))).await,
+/// Waits for a time, or forever.
+pub async fn wait(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
     }
 }
@@ -66,16 +66,17 @@ pub fn stem(path: &Path) -> String {
 }
 
 /// The agent to run: the one of this name, or a new one.
-async fn find_or_create(host: &Host, a: &RunArguments, component: &[u8]) -> anyhow::Result<Agent> {
+async fn find_or_create(
+    host: &Host,
+    a: &RunArguments,
+    path: &Path,
+    component: &[u8],
+) -> anyhow::Result<Agent> {
     let hash = *blake3::hash(component).as_bytes();
     let options = || {
         Ok::<_, anyhow::Error>(AgentOptions {
             zones: a.zone.clone(),
-            component_name: a
-                .component
-                .file_name()
-                .map(|n| n.to_string_lossy().into_owned())
-                .unwrap_or_default(),
+            component_name: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
             ..AgentOptions::default()
         })
     };
@@ -83,29 +84,34 @@ async fn find_or_create(host: &Host, a: &RunArguments, component: &[u8]) -> anyh
     if let Some(name) = &a.name {
         let name = AgentName::new(name)?;
         if store.find(name.as_str())?.is_none() {
-            let _working = compiling_new(host, component, &a.component);
+            refuse_agents(path, component)?;
+            let _working = compiling_new(host, component, path);
             return Ok(host.create(&name, component, options()?).await?);
         }
         let agent = host.agent(name.as_str())?;
         if agent.about()?.component != hash {
-            let _working = compiling_new(host, component, &a.component);
+            let _working = compiling_new(host, component, path);
             host.replace_command(&agent, component, &options()?.component_name).await?;
         }
         refuse_zones(a, name.as_str())?;
         return Ok(agent);
     }
     // without a name: the agent of this very component, or a new one beside those of other components
-    let cleaned: String = stem(&a.component)
-        .chars()
-        .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' })
-        .collect();
+    let cleaned: String =
+        stem(path).chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
     let base = AgentName::new(cleaned.trim_matches(['.', '-'])).unwrap_or(AgentName::new("agent")?);
     for number in 1..10_000 {
         let name = if number == 1 { base.to_string() } else { format!("{base}-{number}") };
         if store.find(&name)?.is_none() {
-            let _working = compiling_new(host, component, &a.component);
+            refuse_agents(path, component)?;
+            let _working = compiling_new(host, component, path);
             let agent = host.create(&AgentName::new(&name)?, component, options()?).await?;
-            if std::io::stderr().is_terminal() {
+            if number > 1 {
+                eprintln!(
+                    "dormouse: agent `{base}` is of another component: this one gets zones of its own, as `{name}` \
+                     (--name {base} runs it on those of `{base}`)"
+                );
+            } else if std::io::stderr().is_terminal() {
                 eprintln!("dormouse: its zones are kept as agent `{name}`");
             }
             return Ok(agent);
@@ -117,6 +123,17 @@ async fn find_or_create(host: &Host, a: &RunArguments, component: &[u8]) -> anyh
         }
     }
     bail!("there are thousands of agents named like {base}: give one a name with --name")
+}
+
+/// Refuses what `send` is for, before anything is made of it.
+fn refuse_agents(path: &Path, component: &[u8]) -> anyhow::Result<()> {
+    if crate::component::scan(component)?.world() == crate::component::World::Agent {
+        bail!(
+            "{} is an agent, not a command: make one with `dormouse new`, talk to it with `send`",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 fn refuse_zones(a: &RunArguments, name: &str) -> anyhow::Result<()> {
@@ -132,16 +149,15 @@ fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Box<dy
 
 pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     let env = environment(&a.env)?;
-    let component = read_component(&a.component)?;
+    let Some((path, args)) = a.command.split_first() else { bail!("name a component to run") };
+    let (path, args) = (Path::new(path), args.to_vec());
+    let component = read_component(path)?;
     let agent =
-        find_or_create(host, &a, &component).await.with_context(|| a.component.display().to_string())?;
+        find_or_create(host, &a, path, &component).await.with_context(|| path.display().to_string())?;
     let world = agent.about()?.world;
     if world != World::Command {
         let name = agent.info()?.name;
-        bail!(
-            "{} is an agent, not a command: send it events with `dormouse send {name}`",
-            a.component.display()
-        );
+        bail!("{} is an agent, not a command: send it events with `dormouse send {name}`", path.display());
     }
     let inherited = Stdio::inherit();
     let stdio = Stdio {
@@ -154,10 +170,10 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
             () = terminated() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
-            () = seconds(a.timeout) => {}
+            () = wait(a.timeout) => {}
         }
     };
-    let options = RunOptions { args: a.args, env, stdio, timeout: None };
+    let options = RunOptions { args, env, stdio, timeout: None };
     let outcome = agent.run(options, stop).await;
     std::io::stdout().flush().ok();
     match outcome {
@@ -174,8 +190,8 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
         Err(AgentError::Cancelled) => {
             bail!(
                 "{} ran longer than {} s and was ended",
-                a.component.display(),
-                a.timeout.unwrap_or_default()
+                path.display(),
+                a.timeout.unwrap_or_default().as_secs_f64()
             )
         }
         Err(e) => Err(e.into()),

@@ -30,7 +30,7 @@ pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
     let stop = async {
         tokio::select! {
             r = tokio::signal::ctrl_c() => r.is_ok(),
-            () = super::run::seconds(timeout) => false,
+            () = super::run::wait(timeout) => false,
         }
     };
     let result = agent
@@ -46,7 +46,10 @@ pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
             return Ok(INTERRUPTED);
         }
         Err(AgentError::Cancelled) => {
-            anyhow::bail!("the turn took longer than {} s and was ended", timeout.unwrap_or_default())
+            anyhow::bail!(
+                "the turn took longer than {} s and was ended",
+                timeout.unwrap_or_default().as_secs_f64()
+            )
         }
         Err(e @ AgentError::Trap { .. }) => {
             output::report(

@@ -344,6 +344,9 @@ fn put(host: &Host, place: &Place, local: &Path) -> anyhow::Result<u8> {
 
 fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::Result<(u64, u64)> {
     let found = std::fs::metadata(local).with_context(|| format!("reading {}", local.display()))?;
+    if !found.is_dir() && !found.is_file() {
+        bail!("{} is no file and no folder", local.display());
+    }
     if !found.is_dir() {
         let mut file = std::fs::File::open(local).with_context(|| format!("reading {}", local.display()))?;
         return Ok((1, put_file(view, path, &mut file)?));
@@ -361,8 +364,9 @@ fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let kind = entry.file_type()?;
-        if kind.is_symlink() {
-            eprintln!("left out {}: a symbolic link", entry.path().display());
+        if !kind.is_dir() && !kind.is_file() {
+            let what = if kind.is_symlink() { "a symbolic link" } else { "no file and no folder" };
+            eprintln!("left out {}: {what}", entry.path().display());
             continue;
         }
         let child = format!("{path}/{}", entry.file_name().to_string_lossy());
@@ -383,7 +387,7 @@ fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result<u8>
         view.content(stat.inode, terminal::print)?;
         return Ok(0);
     }
-    let name = view.path.rsplit('/').next().filter(|n| !n.is_empty()).unwrap_or("zone").to_string();
+    let name = view.shown.trim_end_matches('/').rsplit('/').next().unwrap_or("zone").to_string();
     let local = local.unwrap_or_else(|| PathBuf::from(&name));
     let mut counts = (0, 0);
     if stat.kind == FileKind::Directory {

@@ -151,6 +151,9 @@ pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), Str
         setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
             .map_err(|e| format!("setting limits: {e}"))
     };
+    // whoever waits for the code is gone: nobody needs it any more
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|e| format!("tying the compiler to its parent: {e}"))?;
     bound(Resource::As, memory)?;
     bound(Resource::Cpu, seconds.saturating_mul(4))?;
     bound(Resource::Core, 0)?;
