@@ -129,7 +129,7 @@ async fn find_or_create(
 fn refuse_agents(path: &Path, component: &[u8]) -> anyhow::Result<()> {
     if crate::component::scan(component)?.world() == crate::component::World::Agent {
         bail!(
-            "{} is an agent, not a command: make one with `dormouse new`, talk to it with `send`",
+            "{} is an agent, not a command: make one with `dormouse new NAME`, then `dormouse send NAME`",
             path.display()
         );
     }

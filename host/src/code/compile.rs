@@ -146,8 +146,10 @@ impl Compiler {
 
 /// The child's side: bounds itself, reads a component and writes its parts into `folder`.
 pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), String> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let bound = |resource, limit| {
+        // never above what this process may have anyway
+        let limit = getrlimit(resource).maximum.map_or(limit, |hard| hard.min(limit));
         setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
             .map_err(|e| format!("setting limits: {e}"))
     };

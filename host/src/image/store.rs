@@ -291,8 +291,11 @@ impl ImageStore {
         reference: &ImageReference,
         flattened: Option<&FlatName>,
     ) -> Result<Image, ImageError> {
-        if let Some(image) = flattened.and_then(|name| self.flattened(reference, name).transpose()) {
-            return image;
+        match flattened.map(|name| self.flattened(reference, name)) {
+            Some(Ok(Some(image))) => return Ok(image),
+            // the flat file is only the faster way, and here it finds no room
+            Some(Err(e)) if !e.is_no_space() => return Err(e),
+            _ => {}
         }
         reference
             .check()
