@@ -118,6 +118,7 @@ impl Store {
         shared.gate.close();
         // a full channel means that the thread is awake already; it ends when nothing is left to own
         let due = shared.due.clone();
+        let segments = shared.segments.clone();
         drop(shared);
         let _ = due.try_send(());
         drop(due);
@@ -126,6 +127,9 @@ impl Store {
         {
             tracing::error!("the checkpoint thread panicked");
         }
+        // not left to whoever drops the last reference, which may be the committer, a moment later:
+        // by then another opening could be writing to the same file
+        segments.close();
     }
 }
 
