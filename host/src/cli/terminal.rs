@@ -91,9 +91,7 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Writes guest bytes to standard output, escaped if that is a terminal.
-pub fn print(bytes: &[u8]) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn pass(mut out: impl Write + IsTerminal, bytes: &[u8]) -> std::io::Result<()> {
     if out.is_terminal() {
         let mut escaping = Escaping::new(&mut out);
         escaping.write_all(bytes)?;
@@ -104,17 +102,14 @@ pub fn print(bytes: &[u8]) -> std::io::Result<()> {
     out.flush()
 }
 
+/// Writes guest bytes to standard output, escaped if that is a terminal.
+pub fn print(bytes: &[u8]) -> std::io::Result<()> {
+    pass(std::io::stdout().lock(), bytes)
+}
+
 /// The same for standard error.
 pub fn print_error(bytes: &[u8]) -> std::io::Result<()> {
-    let mut out = std::io::stderr().lock();
-    if out.is_terminal() {
-        let mut escaping = Escaping::new(&mut out);
-        escaping.write_all(bytes)?;
-        escaping.end()?;
-    } else {
-        out.write_all(bytes)?;
-    }
-    out.flush()
+    pass(std::io::stderr().lock(), bytes)
 }
 
 #[cfg(test)]
