@@ -10,7 +10,7 @@ use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions, ZoneSpec};
 
-use crate::agent::{Agent, AgentError, AgentName, Running, Template, ZoneOption, link_lifecycle};
+use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
 use crate::component::{self, ComponentError, Variant};
 use crate::image::{FlatName, Image, ImageStore};
@@ -90,7 +90,7 @@ pub(crate) struct HostShared {
     code: Arc<CodeCache>,
     components: Components,
     templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
-    agents: Mutex<HashMap<AgentId, Weak<tokio::sync::Mutex<Option<Running>>>>>,
+    agents: Mutex<HashMap<AgentId, Weak<Place>>>,
     /// Held for reading while an image is made and not yet named by a record; for writing while image
     /// files are reaped.
     pub imaging: tokio::sync::RwLock<()>,
@@ -351,15 +351,15 @@ impl HostShared {
     pub fn adopt(self: &Arc<Self>, disk: Arc<Disk>) -> Agent {
         let mut agents = lock(&self.agents);
         let known = agents.get(&disk.id()).and_then(Weak::upgrade);
-        let running = known.unwrap_or_else(|| {
+        let place = known.unwrap_or_else(|| {
             if agents.len() >= 2 * agents.values().filter(|a| a.strong_count() > 0).count() + 64 {
                 agents.retain(|_, a| a.strong_count() > 0);
             }
-            let running = Arc::default();
-            agents.insert(disk.id(), Arc::downgrade(&running));
-            running
+            let place = Arc::default();
+            agents.insert(disk.id(), Arc::downgrade(&place));
+            place
         });
-        Agent { host: self.clone(), disk, running }
+        Agent { host: self.clone(), disk, place }
     }
 
     fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use zone_vfs::contract::ZoneKind;
 use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, DiskInfo, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
+use zone_vfs::store::{Cause, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
+use super::standing::Identity;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
-use crate::component::REWRITER_VERSION;
 use crate::image::{FlatName, Image};
-use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
-use crate::wasi::{GuestState, HandleTable, Lifecycle, LiveOutside, Start};
+use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord};
+use crate::wasi::{GuestState, HandleTable, LiveOutside, Start};
 
 /// Agents that one fork makes, at most.
 pub const MAX_FORKS: usize = 100_000;
@@ -33,69 +33,37 @@ pub(crate) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -
 impl Agent {
     /// Brings the agent into memory if it is not there.
     pub(super) async fn ensure_running(&self, running: &mut Option<Running>) -> Result<Resumed, AgentError> {
-        let info = self.disk.info()?;
         if let Some(now) = running {
             let memory = now.image.reference().bytes();
             return Ok(Resumed {
-                generation: info.head,
+                generation: self.disk.head(),
                 took: Duration::ZERO,
                 was_live: true,
                 warm: true,
                 memory,
             });
         }
-        let about: AgentAbout = journal::decode(&info.about)?;
-        if about.world == World::Command {
-            return Err(AgentError::World {
-                agent: info.name,
-                found: World::Command.name(),
-                wanted: "it has no memory between runs; start it with `dormouse run`",
-            });
-        }
-        let head = self.disk.generation(info.head)?;
-        let generation = self.generation_about(&head)?;
-        let template = self.template_of(&generation.component)?;
-        let reference = generation.image.as_ref().ok_or(AgentError::NoMemory { generation: head.number })?;
-        if generation.rewriter != REWRITER_VERSION {
-            return Err(AgentError::OtherRewriter {
-                found: generation.rewriter,
-                supported: REWRITER_VERSION,
-            });
-        }
-        let limit = self.host.options.memory.memory as u64;
-        if reference.bytes() > limit {
-            return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
-        }
-        let flat = FlatName::Generation(self.disk.id().0, head.number.0);
-        let image = self.host.images.image(reference, Some(&flat))?;
-        generation.handles.check().map_err(journal::JournalError::Damaged)?;
-        let (mut live, warm) = template.slot().await?;
+        let (standing, image) = self.standing()?;
+        let (mut live, warm) = standing.template.slot().await?;
         let started = Instant::now();
-        let starts = generation.starts + 1;
-        let mut state = self.state(&info, &about, &generation, starts);
-        state.attach(self.disk.clone())?;
+        let starts = standing.about.starts + 1;
+        let mut state = self.state(&standing.agent, &standing.about, starts);
+        state.attach(self.disk.clone(), &standing.agent.mounts)?;
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
         *running = Some(Running { live, image, starts, disk: self.disk.clone() });
-        Ok(Resumed { generation: head.number, took, was_live: false, warm, memory })
+        Ok(Resumed { generation: standing.number, took, was_live: false, warm, memory })
     }
 
-    fn state(
-        &self,
-        info: &DiskInfo,
-        about: &AgentAbout,
-        generation: &GenerationAbout,
-        starts: u64,
-    ) -> GuestState {
+    fn state(&self, identity: &Identity, generation: &GenerationAbout, starts: u64) -> GuestState {
         GuestState {
             table: generation.handles.clone(),
-            args: std::iter::once(about.component_name.clone()).chain(about.args.iter().cloned()).collect(),
-            env: about.env.clone(),
-            outside: Box::new(LiveOutside::new(generation.monotonic, false)),
-            lifecycle: Lifecycle::of(info, starts, generation.next_start),
+            args: identity.args.clone(),
+            env: identity.env.clone(),
+            lifecycle: identity.lifecycle(starts, generation.next_start),
             limits: self.host.options.memory,
-            ..GuestState::default()
+            ..GuestState::over(LiveOutside::new(generation.monotonic, false))
         }
     }
 
@@ -104,15 +72,14 @@ impl Agent {
     pub(crate) async fn own_genesis(&self, template: &Template) -> Result<(), AgentError> {
         let _running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
-        let info = self.disk.info()?;
-        let about: AgentAbout = journal::decode(&info.about)?;
-        let mut generation = self.generation_about(&self.disk.generation(info.head)?)?;
-        let event = EventRecord::Run(about.args.clone());
+        let identity = self.identity()?;
+        let mut generation = self.generation_about(&self.disk.generation(self.disk.head())?)?;
+        let event = EventRecord::Run(identity.args.iter().skip(1).cloned().collect());
         self.disk.begin(TurnStyle::Transaction, &journal::encode(&event)?)?;
         let made = async {
-            let mut state = self.state(&info, &about, &generation, generation.starts + 1);
-            state.attach(self.disk.clone())?;
-            template.make_genesis(&self.host.images, &FlatName::OwnGenesis(info.id.0), state).await
+            let mut state = self.state(&identity, &generation, generation.starts + 1);
+            state.attach(self.disk.clone(), &identity.mounts)?;
+            template.make_genesis(&self.host.images, &FlatName::OwnGenesis(self.disk.id().0), state).await
         };
         let (genesis, live) = match made.await {
             Ok(made) => made,
@@ -138,12 +105,13 @@ impl Agent {
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
-        let (about, image) = self.standing()?;
+        let (about, image) = self.newest_head()?;
         // every turn ends with an image: what stands in memory now is what the head's image holds
-        let number =
-            await_done(|done| self.disk.mark(NewGeneration { cause: Cause::Paused, about }, done)).await?;
+        let paused = NewGeneration { cause: Cause::Paused, about: journal::encode(&about)? };
+        let number = await_done(|done| self.disk.mark(paused, done)).await?;
         *running = None;
         if let Some(image) = image {
+            self.stands(&image, number, about);
             self.host.flatten_later(self, number, &image, FLATTEN_PAUSED);
         }
         Ok(number)
@@ -151,8 +119,8 @@ impl Agent {
 
     /// What a generation made now holds of the host's: as the head's, on a flat file where one has
     /// been made since.
-    fn standing(&self) -> Result<(Vec<u8>, Option<Image>), AgentError> {
-        let head = self.disk.generation(self.disk.info()?.head)?;
+    fn newest_head(&self) -> Result<(GenerationAbout, Option<Image>), AgentError> {
+        let head = self.disk.generation(self.disk.head())?;
         let mut about = self.generation_about(&head)?;
         let mut image = None;
         if let Some(reference) = &about.image {
@@ -161,19 +129,19 @@ impl Agent {
             about.image = Some(found.reference().clone());
             image = Some(found);
         }
-        Ok((journal::encode(&about)?, image))
+        Ok((about, image))
     }
 
     /// Makes a generation of what the operator has written to the zones.
     async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
-        let (about, _) = self.standing()?;
-        let now = NewGeneration { cause: Cause::Operated, about };
+        let (about, _) = self.newest_head()?;
+        let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
         Ok(await_done(|done| self.disk.mark(now, done)).await?)
     }
 
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
     pub async fn sleep(&self) {
-        *self.running.lock().await = None;
+        *self.place.running.lock().await = None;
     }
 
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation

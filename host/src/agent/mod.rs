@@ -10,6 +10,7 @@ mod generation;
 mod instance;
 mod name;
 mod run;
+mod standing;
 mod template;
 mod turn;
 mod zones;
@@ -34,6 +35,7 @@ pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
 pub(crate) use self::bindings::link_lifecycle;
 pub(crate) use self::generation::await_done;
 pub(crate) use self::instance::Live;
+pub(crate) use self::standing::Place;
 pub(crate) use self::template::{Template, world_of};
 pub(crate) use self::zones::zones;
 
@@ -62,7 +64,7 @@ impl Drop for Running {
 pub struct Agent {
     pub(crate) host: Arc<HostShared>,
     pub(crate) disk: Arc<Disk>,
-    pub(crate) running: Arc<tokio::sync::Mutex<Option<Running>>>,
+    pub(crate) place: Arc<Place>,
 }
 
 impl std::fmt::Debug for Agent {
@@ -122,12 +124,12 @@ impl Agent {
 
     /// Whether an instance is in memory.
     pub async fn is_live(&self) -> bool {
-        self.running.lock().await.is_some()
+        self.place.running.lock().await.is_some()
     }
 
     /// Waits for its turn at the agent. A turn whose caller went away in the middle has failed.
     pub(crate) async fn enter(&self) -> Result<tokio::sync::MutexGuard<'_, Option<Running>>, AgentError> {
-        let mut running = self.running.lock().await;
+        let mut running = self.place.running.lock().await;
         if self.disk.is_in_turn() {
             *running = None;
             self.settled_fail("its caller went away in the middle of it").await?;

@@ -11,7 +11,7 @@ use super::generation::await_done;
 use super::turn::trap_reason;
 use super::{Agent, AgentError, Live};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
-use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Start, Stdio};
+use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Mounts, Start, Stdio};
 
 /// How a command is run.
 #[derive(Debug, Default)]
@@ -66,21 +66,21 @@ impl Agent {
         }
         let mut state = GuestState {
             args: std::iter::once(about.component_name.clone()).chain(options.args).collect(),
-            env,
+            env: env.into(),
             stdio: options.stdio,
-            outside: Box::new(LiveOutside::new(0, true)),
             lifecycle: Lifecycle::of(&info, starts, Start::Created),
             limits: self.host.options.memory,
-            ..GuestState::default()
+            ..GuestState::over(LiveOutside::new(0, true))
         };
+        let mounts = Mounts::of(&info.zones);
         let turn = self.disk.begin(TurnStyle::Process, &journal::encode(&event)?)?;
         let made = async {
             if genesis.touched.any() {
-                state.attach(self.disk.clone())?;
+                state.attach(self.disk.clone(), &mounts)?;
                 template.boot(state).await
             } else {
                 state.table = genesis.handles.clone();
-                state.attach(self.disk.clone())?;
+                state.attach(self.disk.clone(), &mounts)?;
                 let (mut live, _) = template.slot().await?;
                 live.restore(&genesis.image, state).await?;
                 Ok(live)

@@ -127,6 +127,10 @@ impl Template {
     pub async fn prepare(&self, count: usize) -> Result<(), AgentError> {
         while self.slots().len() < count {
             let live = self.cold().await?;
+            for memory in &live.memories {
+                // SAFETY: the instance is owned here; the restore variant has run no code of the guest.
+                unsafe { memory.touch() };
+            }
             self.slots().push(live);
         }
         Ok(())

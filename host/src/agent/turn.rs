@@ -116,7 +116,7 @@ impl Agent {
         };
         // no image file is reaped between the image and the commit that names it
         let _imaging = self.host.imaging.read().await;
-        let head = FlatName::Generation(self.disk.id().0, self.disk.info()?.head.0);
+        let head = FlatName::Generation(self.disk.id().0, self.disk.head().0);
         if let Some(flat) = self.host.images.rebase(&now.image, &head)? {
             now.image = flat;
         }
@@ -130,6 +130,7 @@ impl Agent {
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
         let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
         self.host.flatten_later(self, number, &now.image, self.host.options.flatten_at);
+        self.stands(&now.image, number, about);
         *running = Some(now);
         Ok(number)
     }

@@ -83,7 +83,7 @@ impl ImageStore {
             let ranges = candidates(memory, DirtyTracking::here()).map_err(ImageError::Map)?;
             // SAFETY: the caller's promise.
             let bytes = unsafe { memory.bytes() };
-            let before = BaseReader::new(mapped, usize::from(index));
+            let before = BaseReader::new(mapped, usize::from(index), memory.was_copied());
             for page in ranges.into_iter().flatten() {
                 let content = page_of(bytes, page);
                 let page = page as u32;
@@ -205,21 +205,29 @@ impl Image {
 /// from another file.
 struct BaseReader<'a> {
     base: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
+    /// What the base holds, where that was copied in; zeros follow.
+    small: Option<&'a [u8]>,
     compare: bool,
     name: String,
 }
 
 impl<'a> BaseReader<'a> {
-    fn new(image: &'a Image, memory: usize) -> Self {
+    fn new(image: &'a Image, memory: usize, copied: bool) -> Self {
         Self {
             base: image.base_memory(memory),
-            compare: image.rebased || DirtyTracking::here() == DirtyTracking::Comparison,
+            small: if copied { image.base.small(memory) } else { None },
+            compare: copied || image.rebased || DirtyTracking::here() == DirtyTracking::Comparison,
             name: image.base.name.to_string(),
         }
     }
 
     fn differs(&self, page: u32, content: &[u8; PAGE]) -> Result<bool, ImageError> {
         let at = u64::from(page) * PAGE as u64;
+        if let Some(small) = self.small {
+            let under = small.get(at as usize..).unwrap_or_default();
+            let (same, rest) = content.split_at(under.len().min(PAGE));
+            return Ok(same != &under[..same.len()] || rest.iter().any(|b| *b != 0));
+        }
         match self.base {
             Some((file, offset, len)) if at < len => {
                 if !self.compare {

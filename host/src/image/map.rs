@@ -27,6 +27,11 @@ impl Image {
                     reason: format!("memory {index} of {size} bytes does not fit the component's"),
                 });
             }
+            if let Some(small) = self.base.small(index) {
+                // SAFETY: the caller's promise.
+                unsafe { memory.copy_in(small, size as usize)? };
+                continue;
+            }
             let (file, offset, len) = match self.base_memory(index) {
                 Some((file, offset, len)) => (Some(file), offset, len.min(size) as usize),
                 None => (None, 0, 0),

@@ -23,6 +23,7 @@ pub use self::dirty::DirtyTracking;
 pub use self::reference::{FlatName, ImageReference, PagesName};
 pub(crate) use self::slot::Creator;
 pub use self::slot::{SlotMemory, Slots};
+pub(crate) use self::store::ClosedImage;
 pub use self::store::{Image, ImageStore};
 
 /// What can go wrong with an image.

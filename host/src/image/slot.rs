@@ -7,7 +7,7 @@
 //! `Config::memory_init_cow(false)` is mandatory with it, and the pooling allocator ignores it.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -17,6 +17,10 @@ use super::{ImageError, PAGE};
 
 /// Ranges that are kept for use again, at most; what is over is given back to the system.
 const MAX_FREE: usize = 4096;
+
+/// Memories of at most this many bytes are taken to be small: an image of one is copied in where all
+/// of it that is not zero lies in its first page. One WebAssembly page.
+pub(super) const SMALL_MEMORY: usize = 64 << 10;
 
 /// One linear memory: a range of reserved address space of which a prefix can be read and written.
 ///
@@ -33,6 +37,8 @@ pub struct SlotMemory {
     size: AtomicUsize,
     /// Bytes from `base` that can be accessed; at least `size`.
     accessible: AtomicUsize,
+    /// An image was copied in, instead of being mapped under.
+    copied: AtomicBool,
 }
 
 impl SlotMemory {
@@ -117,6 +123,44 @@ impl SlotMemory {
         }
         self.accessible.store(accessible.max(size), Ordering::Release);
         Ok(())
+    }
+
+    /// Copies `content` to the start of the memory, which is all zeros, and makes `size` bytes
+    /// accessible. For an image of so few bytes that a mapping costs more.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile.
+    pub(super) unsafe fn copy_in(&self, content: &[u8], size: usize) -> Result<(), ImageError> {
+        assert!(content.len() <= size && size <= self.capacity, "an image larger than the memory's capacity");
+        let accessible = self.accessible.load(Ordering::Acquire);
+        if size > accessible {
+            self.make_accessible(accessible, size).map_err(ImageError::Map)?;
+            self.accessible.store(size, Ordering::Release);
+        }
+        // SAFETY: at least `size` bytes from `base` are mapped writable, and the caller promises that
+        // nobody else looks at them.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.base as *mut u8, content.len()) };
+        self.copied.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether an image was copied in, so that every page of it counts as written.
+    pub(super) fn was_copied(&self) -> bool {
+        self.copied.load(Ordering::Acquire)
+    }
+
+    /// Takes the first page's fault now, where an image is going to be copied in. The page is zeros
+    /// before and after.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile, and none has run.
+    pub(crate) unsafe fn touch(&self) {
+        if self.len() > 0 && self.len() <= SMALL_MEMORY {
+            // SAFETY: the first byte is inside the accessible prefix; the caller promises the rest.
+            unsafe { std::ptr::write_volatile(self.base as *mut u8, 0) };
+        }
     }
 
     fn make_accessible(&self, from: usize, to: usize) -> std::io::Result<()> {
@@ -261,6 +305,7 @@ unsafe impl MemoryCreator for Creator {
             reserved: range.reserved,
             size: AtomicUsize::new(0),
             accessible: AtomicUsize::new(0),
+            copied: AtomicBool::new(false),
         });
         if let Err(e) = slot.grow(minimum) {
             self.0.give_back(&slot);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use super::format::{self, FlatHeader, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
+use super::slot::SMALL_MEMORY;
 use super::{ImageError, PAGE};
 
 /// Pages in one pages file, at most: a new one is begun then.
@@ -26,6 +28,7 @@ pub struct ImageStore {
     folder: PathBuf,
     flats: Mutex<Open<FlatName, FlatFile>>,
     pages: Mutex<Open<PagesName, PagesFile>>,
+    flats_made: AtomicU64,
 }
 
 /// Files that are open: those in use, and some that were used lately, so that a resume need not open
@@ -73,6 +76,30 @@ pub(super) struct FlatFile {
     pub name: FlatName,
     pub file: File,
     pub header: FlatHeader,
+    /// For each memory: all of it that is not zero, where that is no more than the first page of a
+    /// small memory.
+    small: Vec<Option<Box<[u8]>>>,
+}
+
+impl FlatFile {
+    /// The content of memory `memory`, without the zeros at its end, where it is small.
+    pub fn small(&self, memory: usize) -> Option<&[u8]> {
+        self.small.get(memory)?.as_deref()
+    }
+}
+
+fn read_small(file: &File, header: &FlatHeader) -> std::io::Result<Vec<Option<Box<[u8]>>>> {
+    let read = |memory: &format::FlatMemory| {
+        if memory.len > SMALL_MEMORY as u64 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0u8; memory.len as usize];
+        file.read_exact_at(&mut bytes, memory.offset)?;
+        let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        bytes.truncate(used);
+        Ok((used <= PAGE).then(|| bytes.into_boxed_slice()))
+    };
+    header.memories.iter().map(read).collect()
 }
 
 /// An open file of changed pages, mapped for reading.
@@ -138,7 +165,37 @@ pub struct Image {
     pub(super) rebased: bool,
 }
 
+/// An image whose files may be closed meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct ClosedImage {
+    reference: ImageReference,
+    base: Weak<FlatFile>,
+    files: Vec<Weak<PagesFile>>,
+}
+
+impl ClosedImage {
+    /// True when it lies in one flat file.
+    pub fn is_flat(&self) -> bool {
+        self.reference.pages.is_empty()
+    }
+
+    /// The image, if its files are still open.
+    pub fn open_again(&self) -> Option<Image> {
+        let files = self.files.iter().map(Weak::upgrade).collect::<Option<_>>()?;
+        Some(Image { reference: self.reference.clone(), base: self.base.upgrade()?, files, rebased: false })
+    }
+}
+
 impl Image {
+    /// The image without a hold on its files.
+    pub(crate) fn closed(&self) -> ClosedImage {
+        ClosedImage {
+            reference: self.reference.clone(),
+            base: Arc::downgrade(&self.base),
+            files: self.files.iter().map(Arc::downgrade).collect(),
+        }
+    }
+
     /// What a generation's record keeps of it.
     pub fn reference(&self) -> &ImageReference {
         &self.reference
@@ -164,7 +221,12 @@ impl ImageStore {
             .mode(0o700)
             .create(folder)
             .map_err(|source| ImageError::Io { file: String::new(), source })?;
-        let store = Self { folder: folder.into(), flats: Mutex::default(), pages: Mutex::default() };
+        let store = Self {
+            folder: folder.into(),
+            flats: Mutex::default(),
+            pages: Mutex::default(),
+            flats_made: AtomicU64::new(0),
+        };
         store.remove_unfinished()?;
         Ok(store)
     }
@@ -188,8 +250,14 @@ impl ImageStore {
         lock(&self.flats).get(name).is_some() || self.path(name).exists()
     }
 
+    /// How many flat files have been made since the folder was opened.
+    pub(crate) fn flats_made(&self) -> u64 {
+        self.flats_made.load(Ordering::Acquire)
+    }
+
     /// A flat file of this name has just been made: one that was open under it is another.
     pub(super) fn renewed(&self, name: &FlatName) {
+        self.flats_made.fetch_add(1, Ordering::AcqRel);
         lock(&self.flats).forget(name);
     }
 
@@ -210,7 +278,8 @@ impl ImageStore {
             return Err(damaged("it does not have the length that its header states"));
         }
         self.fill_holes(name, &file).map_err(Self::io(name))?;
-        let flat = Arc::new(FlatFile { name: name.clone(), file, header });
+        let small = read_small(&file, &header).map_err(Self::io(name))?;
+        let flat = Arc::new(FlatFile { name: name.clone(), file, header, small });
         open.put(name.clone(), &flat);
         Ok(flat)
     }

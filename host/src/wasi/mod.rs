@@ -26,3 +26,4 @@ pub use self::stdio::Stdio;
 pub use self::table::{HandleError, HandleTable};
 
 pub(crate) use self::p2::{Exit, link};
+pub(crate) use self::state::Mounts;

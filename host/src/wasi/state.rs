@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
-use zone_vfs::contract::Principal;
+use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::Inode;
-use zone_vfs::store::{Disk, DiskInfo};
+use zone_vfs::store::{Disk, DiskInfo, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::object::{Descriptor, Flags, Object};
@@ -145,11 +145,11 @@ pub struct GuestState {
     /// The agent's disk; none while a genesis image is made.
     pub disk: Option<Arc<Disk>>,
     /// Where each zone is mounted, in the order of the disk's zones.
-    pub mounts: Vec<String>,
+    pub mounts: Arc<[String]>,
     /// Arguments, the program's name first.
-    pub args: Vec<String>,
+    pub args: Arc<[String]>,
     /// Environment.
-    pub env: Vec<(String, String)>,
+    pub env: Arc<[(String, String)]>,
     /// Standard streams.
     pub stdio: Stdio,
     /// Clocks and random numbers.
@@ -178,14 +178,37 @@ pub(crate) struct LogFiles {
 
 impl Default for GuestState {
     fn default() -> Self {
+        Self::over(LiveOutside::new(0, false))
+    }
+}
+
+/// Where an agent's zones are mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounts {
+    paths: Arc<[String]>,
+    /// The index of the zone that takes standard output and error.
+    logs: Option<u16>,
+}
+
+impl Mounts {
+    /// Those of these zones, in order.
+    pub fn of(zones: &[ZoneSpec]) -> Self {
+        let logs = zones.iter().position(|z| z.kind == ZoneKind::Logs);
+        Self { paths: zones.iter().map(|z| z.mount.clone()).collect(), logs: logs.map(|index| index as u16) }
+    }
+}
+
+impl GuestState {
+    /// A state without a disk whose nondeterministic results come from `outside`.
+    pub fn over(outside: impl Outside + 'static) -> Self {
         Self {
             table: HandleTable::default(),
             disk: None,
-            mounts: Vec::new(),
-            args: Vec::new(),
-            env: Vec::new(),
+            mounts: Arc::default(),
+            args: Arc::default(),
+            env: Arc::default(),
             stdio: Stdio::default(),
-            outside: Box::new(LiveOutside::new(0, false)),
+            outside: Box::new(outside),
             lifecycle: Lifecycle::default(),
             limits: MemoryLimits::default(),
             touched: Touched::default(),
@@ -196,17 +219,15 @@ impl Default for GuestState {
             http_hooks: super::delegate::DenyHttp,
         }
     }
-}
 
-impl GuestState {
     /// Gives the instance a disk: its zones become preopens, its handles' files are opened again.
-    pub fn attach(&mut self, disk: Arc<Disk>) -> Result<(), zone_vfs::zone::ZoneError> {
-        let specs = disk.zones();
-        self.logs = specs
-            .iter()
-            .position(|z| z.kind == zone_vfs::contract::ZoneKind::Logs)
-            .map(|index| (index as u16, LogFiles::default()));
-        self.mounts = specs.into_iter().map(|z| z.mount).collect();
+    pub(crate) fn attach(
+        &mut self,
+        disk: Arc<Disk>,
+        mounts: &Mounts,
+    ) -> Result<(), zone_vfs::zone::ZoneError> {
+        self.logs = mounts.logs.map(|index| (index, LogFiles::default()));
+        self.mounts = mounts.paths.clone();
         let mut open: Vec<std::collections::BTreeSet<Inode>> =
             vec![std::collections::BTreeSet::new(); self.mounts.len()];
         for (_, object) in self.table.iter() {
@@ -252,7 +273,7 @@ impl GuestState {
         let Some(disk) = self.disk.clone() else { return Ok(Vec::new()) };
         let flags = Flags { read: true, write: false, mutate_directory: true };
         let mut preopens = Vec::with_capacity(self.mounts.len());
-        for (zone, path) in self.mounts.clone().into_iter().enumerate() {
+        for (zone, path) in self.mounts.clone().iter().cloned().enumerate() {
             let zone = zone as u16;
             if let Some(opened) = disk.zone(zone, |z| z.open_inode(Inode::ROOT)) {
                 opened?;

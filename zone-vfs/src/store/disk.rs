@@ -330,6 +330,11 @@ impl Disk {
         self.lock().turn.is_some()
     }
 
+    /// The generation that the agent stands at.
+    pub fn head(&self) -> GenerationNumber {
+        self.lock().state.head
+    }
+
     /// The number of the generation that is made next.
     pub fn next_generation(&self) -> GenerationNumber {
         self.lock().state.next_generation

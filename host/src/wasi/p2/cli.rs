@@ -7,12 +7,12 @@ use crate::wasi::state::GuestState;
 impl cli::environment::Host for GuestState {
     fn get_environment(&mut self) -> W<Vec<(String, String)>> {
         self.touched.environment = true;
-        Ok(self.env.clone())
+        Ok(self.env.to_vec())
     }
 
     fn get_arguments(&mut self) -> W<Vec<String>> {
         self.touched.environment = true;
-        Ok(self.args.clone())
+        Ok(self.args.to_vec())
     }
 
     fn initial_cwd(&mut self) -> W<Option<String>> {

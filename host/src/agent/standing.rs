@@ -1,0 +1,123 @@
+//! How a sleeping agent stands: what a resume needs, read and decoded once for each generation.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zone_vfs::id::GenerationNumber;
+
+use super::{Agent, AgentError, Running, Template};
+use crate::component::REWRITER_VERSION;
+use crate::image::{ClosedImage, FlatName, Image};
+use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::wasi::{Lifecycle, Mounts, Start};
+
+/// The place of an agent in its host: in memory, asleep, or not yet looked at.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// The live instance. Held through every turn.
+    pub running: tokio::sync::Mutex<Option<Running>>,
+    standing: Mutex<Option<Arc<Standing>>>,
+}
+
+impl Place {
+    fn standing(&self) -> MutexGuard<'_, Option<Arc<Standing>>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a resume of one generation needs.
+pub(crate) struct Standing {
+    /// The generation. It never changes, and neither does what follows.
+    pub number: GenerationNumber,
+    pub about: GenerationAbout,
+    pub agent: Arc<Identity>,
+    pub template: Arc<Template>,
+    image: ClosedImage,
+    /// Flat files that the host had made when `image` was looked up.
+    flats: u64,
+}
+
+/// What stays the same through an agent's generations.
+pub(crate) struct Identity {
+    /// Arguments, the program's name first.
+    pub args: Arc<[String]>,
+    pub env: Arc<[(String, String)]>,
+    pub mounts: Mounts,
+    lifecycle: Lifecycle,
+}
+
+impl Identity {
+    pub fn lifecycle(&self, starts: u64, start: Start) -> Lifecycle {
+        Lifecycle { generation: starts, start, ..self.lifecycle.clone() }
+    }
+}
+
+impl Agent {
+    /// What stays the same, of an agent that takes events.
+    pub(super) fn identity(&self) -> Result<Identity, AgentError> {
+        let info = self.disk.info()?;
+        let about: AgentAbout = journal::decode(&info.about)?;
+        if about.world == World::Command {
+            return Err(AgentError::World {
+                agent: info.name,
+                found: World::Command.name(),
+                wanted: "it has no memory between runs; start it with `dormouse run`",
+            });
+        }
+        let lifecycle = Lifecycle::of(&info, 0, Start::Resumed);
+        let args = std::iter::once(about.component_name).chain(about.args).collect();
+        Ok(Identity { args, env: about.env.into(), mounts: Mounts::of(&info.zones), lifecycle })
+    }
+
+    /// How the agent stands at its head.
+    pub(super) fn standing(&self) -> Result<(Arc<Standing>, Image), AgentError> {
+        let head = self.disk.head();
+        let known = self.place.standing().clone();
+        let agent = match known {
+            Some(known) if known.number == head && self.newest(&known) => match known.image.open_again() {
+                Some(image) => return Ok((known, image)),
+                None => known.agent.clone(),
+            },
+            Some(known) => known.agent.clone(),
+            None => Arc::new(self.identity()?),
+        };
+        let generation = self.disk.generation(head)?;
+        let about = self.generation_about(&generation)?;
+        if about.rewriter != REWRITER_VERSION {
+            return Err(AgentError::OtherRewriter { found: about.rewriter, supported: REWRITER_VERSION });
+        }
+        about.handles.check().map_err(journal::JournalError::Damaged)?;
+        let reference = about.image.as_ref().ok_or(AgentError::NoMemory { generation: head })?;
+        let limit = self.host.options.memory.memory as u64;
+        if reference.bytes() > limit {
+            return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
+        }
+        let flats = self.host.images.flats_made();
+        let image =
+            self.host.images.image(reference, Some(&FlatName::Generation(self.disk.id().0, head.0)))?;
+        let template = self.template_of(&about.component)?;
+        let standing =
+            Arc::new(Standing { number: head, about, agent, template, image: image.closed(), flats });
+        *self.place.standing() = Some(standing.clone());
+        Ok((standing, image))
+    }
+
+    /// Whether no flat file has been made since, which might be the one for this image.
+    fn newest(&self, standing: &Standing) -> bool {
+        standing.image.is_flat() || standing.flats == self.host.images.flats_made()
+    }
+
+    /// Notes how the agent stands now that a generation has been made.
+    pub(super) fn stands(&self, image: &Image, number: GenerationNumber, about: GenerationAbout) {
+        let known = self.place.standing().clone();
+        if let Some(known) = known {
+            *self.place.standing() = Some(Arc::new(Standing {
+                number,
+                about,
+                agent: known.agent.clone(),
+                template: known.template.clone(),
+                image: image.closed(),
+                flats: self.host.images.flats_made(),
+            }));
+        }
+    }
+}
