@@ -110,6 +110,10 @@ pub struct Timestamp(pub u64);
 impl Timestamp {
     /// The host's clock now.
     pub fn now() -> Self {
+        #[cfg(test)]
+        if let Some(now) = clock::tick() {
+            return now;
+        }
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self(since.as_nanos() as u64)
     }
@@ -122,5 +126,30 @@ impl Timestamp {
     /// The nanoseconds within the second.
     pub fn nanoseconds(self) -> u32 {
         (self.0 % 1_000_000_000) as u32
+    }
+}
+
+/// A clock that always goes alike, for tests that must.
+#[cfg(test)]
+pub(crate) mod clock {
+    use std::cell::Cell;
+
+    use super::Timestamp;
+
+    thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// In this thread, time begins anew and passes by being asked for.
+    pub(crate) fn start() {
+        NOW.set(1_800_000_000_000_000_000);
+    }
+
+    pub(super) fn tick() -> Option<Timestamp> {
+        let now = NOW.get();
+        (now > 0).then(|| {
+            NOW.set(now + 1_000);
+            Timestamp(now)
+        })
     }
 }

@@ -23,7 +23,6 @@ pub(super) struct Committer {
     /// The number of the next group.
     number: u64,
     buf: AlignedBuf,
-    poisoned: Option<Arc<str>>,
     #[cfg(test)]
     planted: super::Planted,
 }
@@ -45,7 +44,6 @@ impl Committer {
             current,
             number,
             buf: AlignedBuf::new(),
-            poisoned: None,
         }
     }
 
@@ -60,9 +58,8 @@ impl Committer {
     }
 
     fn commit(&mut self, mut group: Vec<Pending>) {
-        if let Some(reason) = &self.poisoned {
-            let error = CommitError::Poisoned(reason.clone());
-            return self.refuse(group, &error);
+        if let Some(reason) = self.queue.poisoned() {
+            return self.refuse(group, &CommitError::Poisoned(reason));
         }
         if let Err(error) = self.flush_needs(&group) {
             if error == CommitError::NoSpace {
@@ -98,6 +95,9 @@ impl Committer {
             return Ok(());
         }
         let Some(barrier) = &self.barrier else { return Ok(()) };
+        if let Some(reason) = barrier.poisoned() {
+            return Err(CommitError::Poisoned(reason));
+        }
         if group.iter().all(|it| it.record.needs.is_empty()) {
             return Ok(());
         }
@@ -199,8 +199,7 @@ impl Committer {
 
     fn poison(&mut self, reason: Arc<str>) {
         tracing::error!(%reason, "the log takes no more commits until it is opened again");
-        self.queue.poison(reason.clone());
-        self.poisoned.get_or_insert(reason);
+        self.queue.poison(reason);
     }
 }
 

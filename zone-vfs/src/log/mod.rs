@@ -74,6 +74,12 @@ impl fmt::Display for LogPosition {
 pub trait Barrier: Send + Sync {
     /// Makes every chunk stored so far durable; cheap where there is nothing new.
     fn flush(&self) -> Result<(), ChunkError>;
+
+    /// Why nothing more is stored, where a write or flush has failed. The log then takes no more
+    /// either, whatever a record needs.
+    fn poisoned(&self) -> Option<Arc<str>> {
+        None
+    }
 }
 
 /// How a log is kept.
@@ -223,6 +229,12 @@ impl Log {
     /// recovery is durably known to start at `position` or later.
     pub fn recycle_before(&self, position: LogPosition) -> Result<(), LogError> {
         self.files.recycle_before(position)
+    }
+
+    /// Takes no more commits, for this reason, until it is opened again.
+    pub fn poison(&self, reason: Arc<str>) {
+        tracing::error!(%reason, "the log takes no more commits until it is opened again");
+        self.queue.poison(reason);
     }
 
     /// Why the log takes no more commits, where that is so.

@@ -46,11 +46,41 @@ pub struct SegmentOptions {
     pub write_buffer: usize,
     /// Bytes of plain frames that are kept after reading.
     pub cache: usize,
+    /// A mistake to make, for tests that must notice it.
+    #[cfg(test)]
+    pub(crate) planted: Planted,
+}
+
+/// Mistakes that the crash tests have to catch.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Planted {
+    #[default]
+    None,
+    NoChecksum,
+    FooterBeforeData,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { segment_len: 64 << 20, write_buffer: 1 << 20, cache: 32 << 20 }
+        Self {
+            segment_len: 64 << 20,
+            write_buffer: 1 << 20,
+            cache: 32 << 20,
+            #[cfg(test)]
+            planted: Planted::None,
+        }
+    }
+}
+
+impl SegmentOptions {
+    /// Never, but where a test plants the mistake.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "the test build looks at it"))]
+    fn skips_checksums(&self) -> bool {
+        #[cfg(test)]
+        return self.planted == Planted::NoChecksum;
+        #[cfg(not(test))]
+        false
     }
 }
 
@@ -148,8 +178,7 @@ impl Segments {
         key: [u8; 32],
         options: SegmentOptions,
     ) -> Result<Self, SegmentError> {
-        let SegmentOptions { segment_len, write_buffer, cache } = options;
-        let options = SegmentOptions { segment_len: segment_len.min(MAX_SEGMENT), write_buffer, cache };
+        let options = SegmentOptions { segment_len: options.segment_len.min(MAX_SEGMENT), ..options };
         let state = open::open(&*device, &key, &options)?;
         Ok(Self { device, key, options, state: Mutex::new(state), flushing: Mutex::new(()) })
     }
@@ -171,7 +200,14 @@ impl Segments {
         drop(state);
         let mut footers = 0;
         for it in &full {
-            match it.file.flush().and_then(|()| it.seal(&self.key)) {
+            #[cfg(test)]
+            let sealed = match self.options.planted {
+                Planted::FooterBeforeData => it.seal(&self.key).and_then(|len| it.file.flush().map(|()| len)),
+                _ => it.file.flush().and_then(|()| it.seal(&self.key)),
+            };
+            #[cfg(not(test))]
+            let sealed = it.file.flush().and_then(|()| it.seal(&self.key));
+            match sealed {
                 Ok(bytes) => footers += bytes,
                 Err(error) => return Err(self.lock().poison(&path(it.number), &error)),
             }
@@ -313,6 +349,10 @@ impl ChunkStore for Segments {
 impl Barrier for Segments {
     fn flush(&self) -> Result<(), ChunkError> {
         Segments::flush(self)
+    }
+
+    fn poisoned(&self) -> Option<Arc<str>> {
+        self.lock().poisoned.clone()
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn open(
     numbers.sort_unstable();
     for number in &numbers {
         state.next_number = state.next_number.max(number.saturating_add(1));
-        let found = look_at(device, *number, key)?;
+        let found = look_at(device, *number, key, options)?;
         if found.len == 0 {
             // Begun, and then nothing reached the disk.
             device.remove(&found.path).map_err(io_error(&found.path))?;
@@ -87,7 +87,12 @@ struct Found {
     is_torn: bool,
 }
 
-fn look_at(device: &dyn Device, number: u32, key: &[u8; 32]) -> Result<Found, SegmentError> {
+fn look_at(
+    device: &dyn Device,
+    number: u32,
+    key: &[u8; 32],
+    options: &SegmentOptions,
+) -> Result<Found, SegmentError> {
     let path = path(number);
     let file = device.open(&path, Caching::Cached).map_err(io_error(&path))?;
     let len = file.len().map_err(io_error(&path))?;
@@ -111,7 +116,7 @@ fn look_at(device: &dyn Device, number: u32, key: &[u8; 32]) -> Result<Found, Se
     }
     let mut bytes = vec![0; len as usize];
     file.read_at(0, &mut bytes).map_err(io_error(&path))?;
-    let (entries, is_torn) = scan(&bytes, number, key);
+    let (entries, is_torn) = scan(&bytes, number, key, options);
     Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn })
 }
 
@@ -160,7 +165,7 @@ fn read_footers(
 }
 
 /// The frames in `bytes`, a whole segment, and whether some of it does not read.
-fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
+fn scan(bytes: &[u8], segment: u32, key: &[u8; 32], options: &SegmentOptions) -> (Vec<Entry>, bool) {
     let mut entries = Vec::new();
     let mut rescue = RESCUE_WORK;
     let mut is_torn = footer::segment_version(bytes).is_none();
@@ -170,7 +175,7 @@ fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
         if is_torn {
             rescue = rescue.saturating_sub(frame::peek(rest).map_or(1, |it| it.frame_len()));
         }
-        if let Some((entry, len)) = sound_frame(rest, segment, at, is_torn.then_some(key)) {
+        if let Some((entry, len)) = sound_frame(rest, segment, at, is_torn.then_some(key), options) {
             entries.push(entry);
             at += len;
         } else if let Some(len) = sound_footer(rest, key).filter(|_| !is_torn) {
@@ -184,10 +189,17 @@ fn scan(bytes: &[u8], segment: u32, key: &[u8; 32]) -> (Vec<Entry>, bool) {
 }
 
 /// The frame at the start of `bytes`. With a key, its content is hashed too.
-fn sound_frame(bytes: &[u8], segment: u32, at: usize, key: Option<&[u8; 32]>) -> Option<(Entry, usize)> {
+fn sound_frame(
+    bytes: &[u8],
+    segment: u32,
+    at: usize,
+    key: Option<&[u8; 32]>,
+    options: &SegmentOptions,
+) -> Option<(Entry, usize)> {
     let header = frame::peek(bytes).ok()?;
     let whole = bytes.get(..header.frame_len())?;
-    if !frame::is_sound(whole) || key.is_some_and(|key| frame::plain(&header, whole, key).is_err()) {
+    let is_sound = frame::is_sound(whole) || options.skips_checksums();
+    if !is_sound || key.is_some_and(|key| frame::plain(&header, whole, key).is_err()) {
         return None;
     }
     let location = Location { segment, offset: at as u64, stored: header.stored as u32 };

@@ -8,7 +8,8 @@ use super::catalogue::{self, Frozen};
 use super::entry::Payload;
 use super::{Shared, StoreError};
 use crate::id::AgentId;
-use crate::log::LogPosition;
+use crate::log::{CommitError, LogPosition};
+use crate::superblock::SuperblockError;
 
 enum Taken {
     Stored(String, Payload),
@@ -33,9 +34,22 @@ impl Shared {
         }
     }
 
-    /// Makes a checkpoint. Commits wait only while the states are copied, which is a copy of roots.
-    /// The lock of the superblock is held throughout, so no commit may ask for it.
+    /// Makes a checkpoint. A failed write of the superblock poisons the store, as one of the segments
+    /// does: the disk does not keep what it was given.
     pub(super) fn checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
+        if let Some(reason) = self.log.poisoned() {
+            return Err(CommitError::Poisoned(reason).into());
+        }
+        let made = self.write_checkpoint();
+        if let Err(StoreError::Superblock(SuperblockError::Poisoned(reason))) = &made {
+            self.log.poison(reason.clone());
+        }
+        made
+    }
+
+    /// Commits wait only while the states are copied, which is a copy of roots.
+    /// The lock of the superblock is held throughout, so no commit may ask for it.
+    fn write_checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let (position, (taken, removed)) = self.gate.stopped(|| {
             let position = self.log.tail();
@@ -51,7 +65,6 @@ impl Shared {
                 }
             }
         }
-        agents.sort_by_key(|(id, ..)| *id);
         let hash = catalogue::write(&self.segments, agents, &removed)?;
         self.segments.flush()?;
         superblock.advance(Some(hash), position)?;
@@ -62,10 +75,11 @@ impl Shared {
 
     /// The agents as they stand, and those that are gone and may have a record from `position` on.
     fn take(&self, position: LogPosition) -> (Vec<(AgentId, Taken)>, Vec<AgentId>) {
+        // in order, so that the same agents are written in the same order
         let mut agents = self.agents();
         agents.removed.retain(|_, at| *at >= position);
         let names: HashMap<_, _> = agents.names.iter().map(|(n, id)| (*id, n)).collect();
-        let taken = agents
+        let mut taken: Vec<_> = agents
             .slots
             .iter()
             .filter_map(|(id, slot)| {
@@ -77,6 +91,9 @@ impl Shared {
                 Some((*id, taken))
             })
             .collect();
-        (taken, agents.removed.keys().copied().collect())
+        taken.sort_by_key(|(id, _)| *id);
+        let mut removed: Vec<_> = agents.removed.keys().copied().collect();
+        removed.sort_unstable();
+        (taken, removed)
     }
 }

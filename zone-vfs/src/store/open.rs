@@ -78,6 +78,8 @@ impl Store {
         tracing::debug!("the store's device is {}", device.kind());
         let key = read_key(&*device)?;
         let segments = SegmentOptions { cache: options.cache, ..SegmentOptions::default() };
+        #[cfg(test)]
+        let segments = super::tests::segment_options(segments);
         let segments = Arc::new(Segments::open(device.clone(), key, segments)?);
         let current = *superblock.current();
         let mut agents = Agents::default();

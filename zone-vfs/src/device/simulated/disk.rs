@@ -3,22 +3,26 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::names::{NameChange, Names};
 use super::rng::Rng;
+use super::trace::Event;
 use super::{Fault, SECTOR};
 
 /// Names an inode of the simulated disk; stays valid when the file is renamed or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(u64);
 
+/// Content is shared with copies of the disk until one of them changes it.
 #[derive(Clone, Debug, Default)]
 struct Inode {
     /// What a crash cannot take away.
-    durable: Vec<u8>,
+    durable: Arc<Vec<u8>>,
     /// What readers see.
-    live: Vec<u8>,
+    live: Arc<Vec<u8>>,
     /// Writes since the last flush, oldest first.
-    pending: Vec<(u64, Vec<u8>)>,
+    pending: Vec<(u64, Arc<[u8]>)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,15 +30,18 @@ pub(super) struct Counts {
     pub all: u64,
     pub writes: u64,
     pub flushes: u64,
+    pub reads: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Disk {
     pub rng: Rng,
     pub faults: Vec<Fault>,
     pub counts: Counts,
+    /// What has changed, in order, since somebody asked for it.
+    pub trace: Option<Vec<Event>>,
     stopped: bool,
-    names: BTreeMap<String, FileId>,
+    names: Names,
     inodes: BTreeMap<FileId, Inode>,
     next: u64,
 }
@@ -52,8 +59,9 @@ impl Disk {
             rng: Rng::new(seed),
             faults: Vec::new(),
             counts: Counts::default(),
+            trace: None,
             stopped: false,
-            names: BTreeMap::new(),
+            names: Names::default(),
             inodes: BTreeMap::new(),
             next: 0,
         }
@@ -73,8 +81,19 @@ impl Disk {
         Ok(Fate::Goes)
     }
 
+    fn note(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(event());
+        }
+    }
+
+    /// Bytes of the files that have a name, or had one.
+    pub fn bytes(&self) -> u64 {
+        self.inodes.values().map(|inode| inode.live.len() as u64).sum()
+    }
+
     fn room_for(&self, more: u64) -> io::Result<()> {
-        let used: u64 = self.inodes.values().map(|inode| inode.live.len() as u64).sum();
+        let used = self.bytes();
         let full = self.faults.iter().any(|fault| match fault {
             Fault::Capacity(bytes) => more > 0 && used + more > *bytes,
             _ => false,
@@ -82,8 +101,16 @@ impl Disk {
         if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
+    /// Changes a name, and syncs the folder as devices do, unless this one forgets to.
+    fn change_name(&mut self, change: NameChange) {
+        self.names.change(change);
+        if !self.faults.contains(&Fault::NoFolderSync) {
+            self.names.sync();
+        }
+    }
+
     pub fn create(&mut self, path: &str, len: u64) -> io::Result<FileId> {
-        if self.names.contains_key(path) {
+        if self.names.find(path).is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let fate = self.begin()?;
@@ -93,17 +120,23 @@ impl Disk {
             Fate::Interrupted if self.rng.one_in(2) => return Err(stopped()),
             Fate::Interrupted => self.rng.below(len + 1),
         };
+        let id = self.make(path, len);
+        self.note(|| Event::Create(path.to_owned(), len));
+        self.alive().map(|()| id)
+    }
+
+    pub fn make(&mut self, path: &str, len: u64) -> FileId {
         self.next += 1;
         let id = FileId(self.next);
-        let zeros = vec![0; len as usize];
+        let zeros = Arc::new(vec![0; len as usize]);
         self.inodes.insert(id, Inode { durable: zeros.clone(), live: zeros, pending: Vec::new() });
-        self.names.insert(path.to_owned(), id);
-        self.alive().map(|()| id)
+        self.change_name(NameChange::Create(path.to_owned(), id));
+        id
     }
 
     pub fn find(&self, path: &str) -> io::Result<FileId> {
         self.alive()?;
-        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.names.find(path).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     pub fn list(&self, folder: &str) -> io::Result<Vec<String>> {
@@ -112,16 +145,16 @@ impl Disk {
             Some((parent, name)) => (parent == folder).then(|| name.to_owned()),
             None => folder.is_empty().then(|| path.clone()),
         };
-        Ok(self.names.keys().filter_map(inside).collect())
+        Ok(self.names.seen().keys().filter_map(inside).collect())
     }
 
     pub fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        let id = self.find(from)?;
+        self.find(from)?;
         if matches!(self.begin()?, Fate::Interrupted) && self.rng.one_in(2) {
             return Err(stopped());
         }
-        self.names.remove(from);
-        self.names.insert(to.to_owned(), id);
+        self.change_name(NameChange::Rename(from.to_owned(), to.to_owned()));
+        self.note(|| Event::Rename(from.to_owned(), to.to_owned()));
         self.alive()
     }
 
@@ -130,7 +163,8 @@ impl Disk {
         if matches!(self.begin()?, Fate::Interrupted) && self.rng.one_in(2) {
             return Err(stopped());
         }
-        self.names.remove(path);
+        self.change_name(NameChange::Remove(path.to_owned()));
+        self.note(|| Event::Remove(path.to_owned()));
         self.alive()
     }
 
@@ -146,10 +180,17 @@ impl Disk {
         let end = offset + bytes.len() as u64;
         let more = end.saturating_sub(self.inode(id)?.live.len() as u64);
         self.room_for(more)?;
-        let inode = self.inode_mut(id)?;
-        put(&mut inode.live, offset, bytes);
-        inode.pending.push((offset, bytes.to_vec()));
+        let bytes: Arc<[u8]> = bytes.into();
+        self.put(id, offset, &bytes)?;
+        self.note(|| Event::Write(id, offset, bytes));
         self.alive()
+    }
+
+    pub fn put(&mut self, id: FileId, offset: u64, bytes: &Arc<[u8]>) -> io::Result<()> {
+        let inode = self.inode_mut(id)?;
+        put(Arc::make_mut(&mut inode.live), offset, bytes);
+        inode.pending.push((offset, bytes.clone()));
+        Ok(())
     }
 
     pub fn flush(&mut self, id: FileId) -> io::Result<()> {
@@ -157,22 +198,41 @@ impl Disk {
         self.counts.flushes += 1;
         if self.faults.contains(&Fault::Flush(self.counts.flushes)) {
             self.counts.all += 1;
-            // The kernel forgets that the pages were dirty: no later flush makes them durable, so
-            // from here on they are lost at a crash. Readers still see them.
-            self.inode_mut(id)?.pending.clear();
+            self.lose(id)?;
+            self.note(|| Event::Lose(id));
             return Err(io::Error::other("simulated: the flush failed"));
         }
         if matches!(self.begin()?, Fate::Goes) {
-            let inode = self.inode_mut(id)?;
-            for (offset, bytes) in std::mem::take(&mut inode.pending) {
-                put(&mut inode.durable, offset, &bytes);
-            }
+            self.settle(id)?;
+            self.note(|| Event::Flush(id));
         }
         self.alive()
     }
 
-    pub fn read(&self, id: FileId, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    /// What was written is durable now.
+    pub fn settle(&mut self, id: FileId) -> io::Result<()> {
+        let inode = self.inode_mut(id)?;
+        let pending = std::mem::take(&mut inode.pending);
+        let durable = Arc::make_mut(&mut inode.durable);
+        for (offset, bytes) in pending {
+            put(durable, offset, &bytes);
+        }
+        Ok(())
+    }
+
+    /// A flush failed. The kernel forgets that the pages were dirty: no later flush makes them
+    /// durable, so from here on they are lost at a crash. Readers still see them.
+    pub fn lose(&mut self, id: FileId) -> io::Result<()> {
+        self.inode_mut(id)?.pending.clear();
+        Ok(())
+    }
+
+    pub fn read(&mut self, id: FileId, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.alive()?;
+        self.counts.reads += 1;
+        if self.faults.contains(&Fault::Read(self.counts.reads)) {
+            return Err(io::Error::other("simulated: the read failed"));
+        }
         let live = &self.inode(id)?.live;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(live.len());
         let found = live.get(start..start + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -188,32 +248,63 @@ impl Disk {
     pub fn tamper(&mut self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let id = self.find(path)?;
         let inode = self.inode_mut(id)?;
-        change(&mut inode.live);
+        change(Arc::make_mut(&mut inode.live));
         inode.durable = inode.live.clone();
         inode.pending.clear();
         Ok(())
     }
 
+    /// A copy without faults and counts, and with another generator.
+    fn copy(&self, rng: Rng) -> Self {
+        let mut copy = Self::new(0);
+        copy.rng = rng;
+        copy.names = self.names.clone();
+        copy.inodes.clone_from(&self.inodes);
+        copy.next = self.next;
+        copy
+    }
+
     pub fn killed(&self) -> Self {
-        let mut found = Self::new(self.rng.clone().bits());
-        found.names = self.names.clone();
-        found.inodes = self.inodes.clone();
-        found.next = self.next;
-        found
+        self.copy(Rng::new(self.rng.clone().bits()))
+    }
+
+    /// As it is now, for a replay of what comes later.
+    pub fn beginning(&self) -> Self {
+        let mut copy = self.copy(self.rng.clone());
+        copy.faults = self.faults.iter().filter(|it| **it == Fault::NoFolderSync).copied().collect();
+        copy
     }
 
     pub fn crash(&self, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut found = Self::new(rng.bits());
         found.next = self.next;
-        for (path, id) in &self.names {
-            found.names.insert(path.clone(), *id);
+        found.names = self.names.after_crash(&mut rng);
+        for id in found.names.seen().values() {
             if let Some(inode) = self.inodes.get(id) {
                 let left = inode.after_crash(&mut rng);
                 found.inodes.insert(*id, Inode { durable: left.clone(), live: left, pending: Vec::new() });
             }
         }
         found
+    }
+
+    /// Whether a crash now could go in more than one way.
+    pub fn is_settled(&self) -> bool {
+        self.names.is_settled() && self.inodes.values().all(|it| it.pending.is_empty())
+    }
+
+    /// The same for disks that hold the same.
+    pub fn fingerprint(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        for (path, id) in self.names.seen() {
+            path.hash(&mut hasher);
+            if let Some(inode) = self.inodes.get(id) {
+                (inode.live.len(), crc32fast::hash(&inode.live)).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
     }
 
     fn inode(&self, id: FileId) -> io::Result<&Inode> {
@@ -227,8 +318,11 @@ impl Disk {
 
 impl Inode {
     /// How a crash goes differs from file to file: everything kept, everything lost, or a mixture.
-    fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
-        let mut content = self.durable.clone();
+    fn after_crash(&self, rng: &mut Rng) -> Arc<Vec<u8>> {
+        if self.pending.is_empty() && self.live.len() <= self.durable.len() {
+            return self.durable.clone();
+        }
+        let mut content = self.durable.to_vec();
         let lost_in_ten = match rng.below(4) {
             0 => 0,
             1 => 10,
@@ -256,7 +350,7 @@ impl Inode {
             let more = rng.below((self.live.len() - content.len()) as u64 + 1) as usize;
             content.resize(content.len() + more, 0);
         }
-        content
+        Arc::new(content)
     }
 }
 

@@ -4,14 +4,19 @@
 //! by sector in [`Simulated::crash`]; [`Fault`]s make single operations fail.
 
 mod disk;
+mod hold;
+mod names;
 mod rng;
+mod trace;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Caching, Device, DeviceFile, check_path};
 use disk::{Disk, FileId};
+use hold::Hold;
 pub use rng::Rng;
+pub use trace::Trace;
 
 /// The unit in which unflushed writes survive or are lost. Bytes.
 pub const SECTOR: usize = 512;
@@ -24,6 +29,8 @@ pub enum Fault {
     Write(u64),
     /// The n-th flush fails; what it would have made durable may be lost.
     Flush(u64),
+    /// The n-th read fails with an I/O error.
+    Read(u64),
     /// The machine stops in the middle of the n-th operation that changes anything; this one and
     /// all later ones fail, reads too. What a [`crash`](Simulated::crash) then finds may hold
     /// this operation, or a part of it, or nothing of it.
@@ -31,31 +38,34 @@ pub enum Fault {
     /// Files together hold at most so many bytes; what would need more is refused as on a full
     /// disk.
     Capacity(u64),
+    /// Folders are not synced when a name in them changes: the change may be lost at a crash.
+    NoFolderSync,
 }
 
 /// A device in memory.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     disk: Arc<Mutex<Disk>>,
+    hold: Arc<Hold>,
 }
 
 impl Simulated {
     /// An empty device.
     pub fn new(seed: u64) -> Self {
-        Self { disk: Arc::new(Mutex::new(Disk::new(seed))) }
+        Self { disk: Arc::new(Mutex::new(Disk::new(seed))), hold: Arc::default() }
     }
 
     /// What a machine that lost power now would find at its next start. This device goes on as if
     /// nothing had happened, but every operation on it should be a thing of the past.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
-        Self { disk: Arc::new(Mutex::new(self.lock().crash(seed))) }
+        Self::on(self.lock().crash(seed))
     }
 
     /// What another process would find now: everything, also what was not flushed, and no faults.
     #[must_use]
     pub fn killed(&self) -> Self {
-        Self { disk: Arc::new(Mutex::new(self.lock().killed())) }
+        Self::on(self.lock().killed())
     }
 
     /// Adds a fault.
@@ -66,6 +76,16 @@ impl Simulated {
     /// Takes all faults away.
     pub fn heal(&self) {
         self.lock().faults.clear();
+    }
+
+    /// Takes away what makes the disk full.
+    pub fn heal_space(&self) {
+        self.lock().faults.retain(|fault| !matches!(fault, Fault::Capacity(_)));
+    }
+
+    /// How many bytes all files have together.
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes()
     }
 
     /// How many operations have changed, or tried to change, anything.
@@ -81,6 +101,16 @@ impl Simulated {
     /// How many flushes there were.
     pub fn flushes(&self) -> u64 {
         self.lock().counts.flushes
+    }
+
+    /// How many reads there were.
+    pub fn reads(&self) -> u64 {
+        self.lock().counts.reads
+    }
+
+    /// A number that is the same for devices that hold the same.
+    pub fn fingerprint(&self) -> u64 {
+        self.lock().fingerprint()
     }
 
     /// Changes stored bytes behind the owner's back: `change` gets the whole file.
@@ -110,14 +140,15 @@ impl Device for Simulated {
 
     fn create(&self, path: &str, len: u64, _: Caching) -> io::Result<Arc<dyn DeviceFile>> {
         check_path(path)?;
+        self.hold.pass(path);
         let id = self.lock().create(path, len)?;
-        Ok(Arc::new(SimulatedFile { disk: self.disk.clone(), id }))
+        Ok(Arc::new(SimulatedFile { device: self.clone(), path: path.to_owned(), id }))
     }
 
     fn open(&self, path: &str, _: Caching) -> io::Result<Arc<dyn DeviceFile>> {
         check_path(path)?;
         let id = self.lock().find(path)?;
-        Ok(Arc::new(SimulatedFile { disk: self.disk.clone(), id }))
+        Ok(Arc::new(SimulatedFile { device: self.clone(), path: path.to_owned(), id }))
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
@@ -143,30 +174,28 @@ impl Device for Simulated {
 
 #[derive(Debug)]
 struct SimulatedFile {
-    disk: Arc<Mutex<Disk>>,
+    device: Simulated,
+    /// Under which it was opened.
+    path: String,
     id: FileId,
-}
-
-impl SimulatedFile {
-    fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl DeviceFile for SimulatedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.lock().write(self.id, offset, bytes)
+        self.device.hold.pass(&self.path);
+        self.device.lock().write(self.id, offset, bytes)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.lock().flush(self.id)
+        self.device.hold.pass(&self.path);
+        self.device.lock().flush(self.id)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.lock().read(self.id, offset, buf)
+        self.device.lock().read(self.id, offset, buf)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.lock().len(self.id)
+        self.device.lock().len(self.id)
     }
 }

@@ -10,7 +10,7 @@ use crate::device::simulated::Simulated;
 const KEY: [u8; 32] = [7; 32];
 
 fn small() -> SegmentOptions {
-    SegmentOptions { segment_len: 20_000, write_buffer: 3_000, cache: 10_000 }
+    SegmentOptions { segment_len: 20_000, write_buffer: 3_000, cache: 10_000, ..SegmentOptions::default() }
 }
 
 fn start(device: &Simulated) -> Segments {
@@ -22,4 +22,12 @@ fn content(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     crate::device::simulated::Rng::new(number).fill(&mut bytes);
     bytes
+}
+
+impl Segments {
+    /// What the index names and does not read.
+    pub(crate) fn unreadable(&self) -> Vec<Hash> {
+        let indexed: Vec<Hash> = self.lock().index.keys().copied().collect();
+        indexed.into_iter().filter(|hash| self.get(hash).is_err()).collect()
+    }
 }

@@ -1,6 +1,7 @@
 //! The store over simulated and real devices: by example, against a model under crashes, and with
 //! everything that can be refused.
 
+mod changes;
 mod concurrent;
 mod crash;
 mod forks;
@@ -17,9 +18,12 @@ use super::*;
 use crate::contract::{Principal, ZoneKind};
 use crate::device::Device;
 use crate::device::simulated::Simulated;
+use crate::id::clock;
 use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp};
 use crate::log::{LogOptions, Planted};
-use crate::zone::{Access, OpenOptions, Quota, Zone, ZoneError};
+use crate::segment::SegmentOptions;
+use crate::tree::FileKind;
+use crate::zone::{Access, OpenOptions, Quota, Zone, ZoneError, ZoneRoot};
 
 /// The zones of every agent here, in this order.
 const KINDS: [ZoneKind; 4] = [ZoneKind::Episodic, ZoneKind::Semantic, ZoneKind::Workspace, ZoneKind::Logs];
@@ -30,12 +34,23 @@ const LOGS: u16 = 3;
 
 thread_local! {
     static PLANTED: Cell<Planted> = const { Cell::new(Planted::None) };
+    static SEGMENT_PLANTED: Cell<crate::segment::Planted> = const { Cell::new(crate::segment::Planted::None) };
 }
 
 /// What [`Store::on_device`] gives the log in tests: small groups, so that a crash finds a commit of
 /// many records half-way, and the mistake that the test has planted.
 pub(super) fn log_options(options: LogOptions) -> LogOptions {
     LogOptions { group_target: 24 << 10, planted: PLANTED.get(), ..options }
+}
+
+/// What [`Store::on_device`] gives the segments in tests: short ones, and the planted mistake.
+pub(super) fn segment_options(options: SegmentOptions) -> SegmentOptions {
+    SegmentOptions {
+        segment_len: 100 << 10,
+        write_buffer: 8 << 10,
+        planted: SEGMENT_PLANTED.get(),
+        ..options
+    }
 }
 
 fn options() -> StoreOptions {
@@ -124,7 +139,6 @@ const WRITE: OpenOptions = OpenOptions {
     write: true,
     follow: true,
 };
-const READ: OpenOptions = OpenOptions { create: false, write: false, ..WRITE };
 
 /// Appends to a file, or gives it this content, as the zone's contract allows.
 fn write_zone(zone: &mut Zone, name: &str, content: &[u8]) -> Result<(), ZoneError> {
@@ -139,23 +153,34 @@ fn write(disk: &Disk, zone: u16, name: &str, content: &[u8]) {
     disk.zone(zone, |zone| write_zone(zone, name, content)).unwrap().unwrap();
 }
 
-/// The files of a zone and their content.
+/// The files of a zone and their content, by path. Directories end with a slash, and hold nothing.
 type Files = BTreeMap<String, Arc<Vec<u8>>>;
 
-fn read_zone(zone: &mut Zone) -> Files {
-    let entries = zone.readdir(access(), Inode::ROOT, None, usize::MAX).unwrap();
-    entries
-        .iter()
-        .map(|entry| {
-            let name = entry.name.to_string();
-            let inode = zone.open(access(), Inode::ROOT, name.as_bytes(), READ).unwrap();
-            let mut bytes = vec![0; zone.stat(access(), inode).unwrap().size as usize];
-            let read = zone.read(access(), inode, 0, &mut bytes).unwrap();
+fn try_read_zone(zone: &mut Zone) -> Result<Files, ZoneError> {
+    let mut files = Files::new();
+    let mut directories = vec![(Inode::ROOT, String::new())];
+    while let Some((directory, path)) = directories.pop() {
+        for entry in zone.readdir(access(), directory, None, usize::MAX)? {
+            let mut path = format!("{path}{}", entry.name);
+            if entry.kind == FileKind::Directory {
+                path.push('/');
+                directories.push((entry.inode, path.clone()));
+                files.insert(path, Arc::default());
+                continue;
+            }
+            let mut bytes = vec![0; zone.stat(access(), entry.inode)?.size as usize];
+            zone.open_inode(entry.inode)?;
+            let read = zone.read(access(), entry.inode, 0, &mut bytes)?;
             assert_eq!(read, bytes.len());
-            zone.close(inode).unwrap();
-            (name, Arc::new(bytes))
-        })
-        .collect()
+            zone.close(entry.inode)?;
+            files.insert(path, Arc::new(bytes));
+        }
+    }
+    Ok(files)
+}
+
+fn read_zone(zone: &mut Zone) -> Files {
+    try_read_zone(zone).unwrap()
 }
 
 fn read(disk: &Disk, zone: u16, name: &str) -> Option<Vec<u8>> {
@@ -165,6 +190,7 @@ fn read(disk: &Disk, zone: u16, name: &str) -> Option<Vec<u8>> {
 /// What an agent shows of itself, without times and counts of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
+    id: AgentId,
     about: Vec<u8>,
     parent: Option<(AgentId, GenerationNumber)>,
     zones: Vec<Files>,
@@ -175,34 +201,56 @@ struct Seen {
     head: u64,
 }
 
-fn see(disk: &Disk) -> Seen {
-    let info = disk.info().unwrap();
+fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
+    let info = disk.info()?;
     let zones = 0..KINDS.len() as u16;
-    let generation = |g: Generation| {
-        let files = zones.clone().map(|zone| read_zone(&mut disk.zone_at(g.number, zone).unwrap())).collect();
-        (g.number.0, (g.cause, files))
-    };
-    let turn = |record: TurnRecord| {
+    let mut generations = BTreeMap::new();
+    // most zones do not change from one generation to the next
+    let mut last: Vec<Option<(ZoneRoot, Files)>> = vec![None; KINDS.len()];
+    for generation in disk.generations() {
+        let mut all = Vec::new();
+        for ((index, root), last) in zones.clone().zip(generation.roots).zip(&mut last) {
+            let files = match last {
+                Some((same, files)) if same.same_as(&root) => files.clone(),
+                _ => try_read_zone(&mut disk.zone_at(generation.number, index)?)?,
+            };
+            *last = Some((root, files.clone()));
+            all.push(files);
+        }
+        generations.insert(generation.number.0, (generation.cause, all));
+    }
+    let mut history = Vec::new();
+    for record in disk.history() {
         let outcome = match record.outcome {
-            Outcome::Ended(payload) => Ok(disk.payload(&payload).unwrap().to_vec()),
+            Outcome::Ended(payload) => Ok(disk.payload(&payload)?.to_vec()),
             Outcome::Failed(reason) => Err(reason),
         };
-        (record.turn.0, outcome)
-    };
-    Seen {
+        history.push((record.turn.0, outcome));
+    }
+    let standing = zones.filter_map(|zone| disk.zone(zone, try_read_zone));
+    Ok(Seen {
+        id: info.id,
         about: info.about.to_vec(),
         parent: info.parent,
-        zones: zones.clone().map(|zone| disk.zone(zone, read_zone).unwrap()).collect(),
+        zones: standing.collect::<Result<_, _>>()?,
         last_turn: info.last_turn.0,
-        history: disk.history().into_iter().map(turn).collect(),
-        generations: disk.generations().into_iter().map(generation).collect(),
+        history,
+        generations,
         next: disk.next_generation().0,
         head: info.head.0,
-    }
+    })
+}
+
+fn see(disk: &Disk) -> Seen {
+    try_see(disk).unwrap()
+}
+
+fn try_see_all(store: &Store) -> Result<BTreeMap<String, Seen>, StoreError> {
+    store.agents()?.into_iter().map(|(name, id)| Ok((name, try_see(&*store.disk(id)?)?))).collect()
 }
 
 fn see_all(store: &Store) -> BTreeMap<String, Seen> {
-    store.agents().unwrap().into_iter().map(|(name, id)| (name, see(&store.disk(id).unwrap()))).collect()
+    try_see_all(store).unwrap()
 }
 
 /// Digests of all that an agent has: its zones as they stand, and in every generation.

@@ -86,6 +86,7 @@ impl ModelAgent {
 
     pub fn seen(&self) -> Seen {
         Seen {
+            id: self.id,
             about: self.about.clone(),
             parent: self.parent,
             zones: self.zones.iter().map(|zone| zone.working.clone()).collect(),
@@ -97,12 +98,12 @@ impl ModelAgent {
         }
     }
 
-    fn files(&self) -> Vec<Files> {
+    fn all_files(&self) -> Vec<Files> {
         self.zones.iter().map(|zone| zone.working.clone()).collect()
     }
 
     fn generation(&mut self, cause: Cause) {
-        let files = self.files();
+        let files = self.all_files();
         self.put_generation(cause, files);
     }
 
@@ -114,21 +115,15 @@ impl ModelAgent {
         self.next += 1;
     }
 
-    pub fn write(&mut self, index: u16, name: &str, content: &[u8]) {
-        let zone = &mut self.zones[usize::from(index)];
-        zone.touched = true;
-        let file = Arc::make_mut(zone.working.entry(name.into()).or_default());
-        if !KINDS[usize::from(index)].is_append_only() {
-            file.clear();
-        }
-        file.extend_from_slice(content);
+    /// What a zone holds as it stands.
+    pub fn files(&self, zone: u16) -> &Files {
+        &self.zones[usize::from(zone)].working
     }
 
-    pub fn unlink(&mut self, zone: u16, name: &str) -> bool {
+    pub fn change(&mut self, zone: u16, change: impl FnOnce(&mut Files)) {
         let zone = &mut self.zones[usize::from(zone)];
-        let was = zone.working.remove(name).is_some();
-        zone.touched |= was;
-        was
+        zone.touched = true;
+        change(&mut zone.working);
     }
 
     pub fn begin(&mut self, style: TurnStyle) {
@@ -177,7 +172,7 @@ impl ModelAgent {
 
     pub fn fail(&mut self, reason: &str) {
         self.note_turn();
-        let left = self.files();
+        let left = self.all_files();
         let process = self.turn.take().is_some_and(|turn| turn.style == TurnStyle::Process);
         if process {
             self.commit();

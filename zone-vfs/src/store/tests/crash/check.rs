@@ -1,0 +1,70 @@
+//! What is asked of every store that a crash leaves.
+
+use super::*;
+
+/// The agents as the model has them.
+pub type Found = BTreeMap<String, ModelAgent>;
+
+/// Opens what a crash has left and compares it with what the timeline allows. Some are looked at
+/// more closely: a second crash while it is opened, what the index names, and whether it works.
+pub fn after_crash(
+    device: &Simulated,
+    timeline: &Timeline,
+    changes: usize,
+    rng: &mut Rng,
+) -> Result<Found, String> {
+    let mut opening = rng.one_in(8).then(|| device.start_trace());
+    let store = try_start(device).map_err(|e| format!("it does not open: {e}"))?;
+    if let Some(trace) = &mut opening {
+        device.end_trace(trace);
+    }
+    let found = look(&store)?;
+    let model = timeline.explain(&found, changes)?;
+    if rng.one_in(4) {
+        let segments = &store.shared().map_err(|e| e.to_string())?.segments;
+        let unreadable = segments.unreadable();
+        if !unreadable.is_empty() {
+            return Err(format!("the index names what does not read: {unreadable:?}"));
+        }
+    }
+    if rng.one_in(16) {
+        works(&device.killed(), rng)?;
+    }
+    if let Some(mut trace) = opening {
+        for _ in 0..rng.below(8) {
+            trace.step().map_err(|e| e.to_string())?;
+        }
+        let again = trace.crash(rng.bits());
+        let store = try_start(&again).map_err(|e| format!("it does not open after a second crash: {e}"))?;
+        if look(&store)? != found {
+            return Err(format!("a crash after {} changes of opening it changes what is there", trace.at()));
+        }
+    }
+    Ok(model)
+}
+
+fn look(store: &Store) -> Result<BTreeMap<String, Seen>, String> {
+    try_see_all(store).map_err(|e| format!("it cannot be read: {e}"))
+}
+
+/// The store takes a turn of every agent, and a crash after that keeps it.
+fn works(device: &Simulated, rng: &mut Rng) -> Result<(), String> {
+    let store = &try_start(device).map_err(|e| format!("it does not open after a kill: {e}"))?;
+    let agents = store.agents().map_err(|e| e.to_string())?;
+    for (name, id) in agents {
+        let text = |e: StoreError| format!("{name} does not go on: {e}");
+        let disk = store.disk(id).map_err(text)?;
+        disk.begin(TurnStyle::Transaction, b"again").map_err(text)?;
+        for zone in 0..KINDS.len() as u16 {
+            let written = disk.zone(zone, |zone| write_zone(zone, "again", &content(rng.below(40), 20_000)));
+            written.transpose().map_err(|e| format!("{name} cannot be written to: {e}"))?;
+        }
+        end(&disk, b"done").map_err(text)?;
+    }
+    if rng.one_in(2) {
+        store.checkpoint().map_err(|e| format!("no checkpoint can be made: {e}"))?;
+    }
+    let before = look(store)?;
+    let again = try_start(&device.crash(rng.bits())).map_err(|e| format!("it does not open again: {e}"))?;
+    if look(&again)? == before { Ok(()) } else { Err("what was done after the crash is lost".into()) }
+}
