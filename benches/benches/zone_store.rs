@@ -42,6 +42,7 @@ impl Writer {
             mount: "/workspace".into(),
             kind: ZoneKind::Workspace,
             quota: Quota::default(),
+            shared: None,
         };
         let new = NewAgent { name: name.into(), about: Vec::new(), generation: vec![7; ABOUT] };
         let disk = store.create(Store::new_id()?, &new, vec![workspace])?;

@@ -101,6 +101,7 @@ pub fn default_zones() -> Vec<ZoneSpec> {
         mount: mount.into(),
         kind,
         quota: Quota::default(),
+        shared: None,
     };
     vec![
         zone("episodic", "/memory/episodic", ZoneKind::Episodic),
@@ -130,6 +131,7 @@ pub(crate) fn zones(options: &[ZoneOption]) -> Result<Vec<ZoneSpec>, ZoneOptionE
                 mount: format!("/{}", option.name),
                 kind: option.kind,
                 quota: Quota { bytes, ..Quota::default() },
+                shared: None,
             });
         }
     }

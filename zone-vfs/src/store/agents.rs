@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::commit::{Commit, Settle};
 use super::disk::{Disk, Done, wait};
-use super::entry::{Cause, Entry, Payload, ZoneSpec};
+use super::entry::{Cause, Entry, Payload, Role, ZoneSpec};
+use super::shared::{Mounts, SharedId, SharedZones};
 use super::state::State;
 use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
@@ -30,6 +31,22 @@ pub(super) struct Agents {
     /// Removed not long ago, with where the log was then: a recovery that begins there meets records
     /// of theirs.
     pub removed: HashMap<AgentId, LogPosition>,
+    /// The zones that several mount.
+    pub shared: SharedZones,
+}
+
+impl Agents {
+    /// Forgets an agent or a shared zone.
+    pub fn forget(&mut self, id: AgentId, role: Role, name: &str) {
+        match role {
+            Role::Agent => {
+                self.names.remove(name);
+                self.slots.remove(&id);
+                self.shared.unmount(id);
+            }
+            Role::SharedZone => self.forget_shared(SharedId(id.0)),
+        }
+    }
 }
 
 /// An agent to be made.
@@ -51,20 +68,25 @@ impl Shared {
     pub(super) fn disk(self: &Arc<Self>, id: AgentId) -> Result<Arc<Disk>, StoreError> {
         let mut agents = self.agents();
         match agents.slots.get(&id) {
-            Some(Slot::Live(disk)) => Ok(disk.clone()),
+            Some(Slot::Live(disk)) if disk.role() == Role::Agent => Ok(disk.clone()),
             Some(Slot::Stored(payload)) => {
                 let mut state = catalogue::read_state(id, payload, &self.segments)?;
                 // the checkpoint may have been made in the middle of a turn
                 state.abandon();
-                let disk = Disk::new(state, false, self);
+                if state.role != Role::Agent {
+                    return Err(StoreError::NoAgent(id));
+                }
+                let mounts = self.mounts(&mut agents, &state.specs);
+                let disk = Disk::new(state, false, self, mounts);
                 agents.slots.insert(id, Slot::Live(disk.clone()));
                 Ok(disk)
             }
-            Some(Slot::Reserved) | None => Err(StoreError::NoAgent(id)),
+            Some(Slot::Live(_) | Slot::Reserved) | None => Err(StoreError::NoAgent(id)),
         }
     }
 
-    fn reserve(&self, id: AgentId, name: &str) -> Result<(), StoreError> {
+    /// Takes name and id, and mounts what the agent mounts.
+    fn reserve(self: &Arc<Self>, id: AgentId, name: &str, zones: &[ZoneSpec]) -> Result<Mounts, StoreError> {
         let mut agents = self.agents();
         if agents.names.contains_key(name) {
             return Err(StoreError::NameTaken(name.into()));
@@ -72,15 +94,11 @@ impl Shared {
         if agents.slots.contains_key(&id) || agents.removed.contains_key(&id) {
             return Err(StoreError::IdTaken(id));
         }
+        agents.check_mounts(zones)?;
         agents.names.insert(name.into(), id);
         agents.slots.insert(id, Slot::Reserved);
-        Ok(())
-    }
-
-    fn forget(&self, id: AgentId, name: &str) {
-        let mut agents = self.agents();
-        agents.names.remove(name);
-        agents.slots.remove(&id);
+        agents.shared.mount(id, zones);
+        Ok(self.mounts(&mut agents, zones))
     }
 
     fn make(
@@ -108,11 +126,12 @@ impl Shared {
             };
             let cause = if parent.is_some() { Cause::Forked } else { Cause::Created };
             let parent = parent.map(|(disk, number)| (disk.id, number));
-            let created = Entry::Created { name: new.name.clone(), about, zones, parent, at };
+            let created =
+                Entry::Created { role: Role::Agent, name: new.name.clone(), about, zones, parent, at };
             let state = State::new(id, &created, roots.as_deref(), chunks)?;
             let first = Entry::Generation { number: GenerationNumber(0), cause, about: generation, at };
-            self.reserve(id, &new.name)?;
-            Ok((Disk::new(state, true, self), vec![created, first]))
+            let mounts = self.reserve(id, &new.name, &state.specs)?;
+            Ok((Disk::new(state, true, self, mounts), vec![created, first]))
         })();
         let (disk, control) = match made {
             Ok(made) => made,
@@ -126,7 +145,7 @@ impl Shared {
             if is_made {
                 shared.agents().slots.insert(id, Slot::Live(made));
             } else {
-                shared.forget(id, &name);
+                shared.agents().forget(id, Role::Agent, &name);
             }
         });
         let made = disk.clone();
@@ -184,12 +203,15 @@ impl Store {
         let name = disk.lock().state.name.clone();
         let settle: Settle = Box::new(move |shared, is_removed| {
             if is_removed {
-                shared.forget(id, &name);
+                let mut agents = shared.agents();
+                agents.forget(id, Role::Agent, &name);
                 // the tail moves past a group only after all that is told of it
-                shared.agents().removed.insert(id, shared.log.tail());
+                agents.removed.insert(id, shared.log.tail());
             }
         });
-        wait(|done| Commit::start(&disk, |_| Ok(vec![Entry::Removed]), Some(settle), done)).map(|_| ())
+        wait(|done| Commit::start(&disk, |_| Ok(vec![Entry::Removed]), Some(settle), done))?;
+        disk.let_go();
+        Ok(())
     }
 
     /// The disk of an agent.

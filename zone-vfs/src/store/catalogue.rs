@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Cause, Payload, ZoneSpec};
+use super::entry::{Cause, Payload, Role, ZoneSpec};
+use super::shared::SharedId;
 use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::{StoreError, blob};
 use crate::chunks::{ChunkStore, FrameKind};
@@ -15,13 +16,24 @@ use crate::zone::{StoredRoot, Zone, ZoneRoot};
 /// Raised whenever the layout of the catalogue changes.
 const VERSION: u16 = 1;
 
-/// The list of agents.
+/// The list of agents and shared zones.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Catalogue {
     version: u16,
     pub agents: Vec<(AgentId, String, Payload)>,
     /// Agents whose records may still be met at the beginning of the log, and count no more.
     pub removed: Vec<AgentId>,
+    pub shared: Vec<CatalogueZone>,
+}
+
+/// A shared zone in the list.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CatalogueZone {
+    pub id: SharedId,
+    pub name: String,
+    pub state: Payload,
+    /// The agents that mount it.
+    pub mounted_by: Vec<AgentId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -37,6 +49,7 @@ struct StoredGeneration {
 #[derive(Serialize, Deserialize)]
 struct StoredState {
     version: u16,
+    role: Role,
     name: String,
     about: Payload,
     created: Timestamp,
@@ -86,6 +99,7 @@ impl Frozen {
         Self {
             stored: StoredState {
                 version: VERSION,
+                role: state.role,
                 name: state.name.clone(),
                 about: state.about.clone(),
                 created: state.created,
@@ -105,10 +119,6 @@ impl Frozen {
             generations: state.generations.values().cloned().collect(),
             history: state.history.clone(),
         }
-    }
-
-    pub fn name(&self) -> &str {
-        &self.stored.name
     }
 
     /// Writes every node and chunk that is not in a segment yet, and the state itself.
@@ -172,6 +182,7 @@ pub(super) fn read_state(
     }
     let state = State {
         id,
+        role: stored.role,
         name: stored.name,
         about: stored.about,
         created: stored.created,
@@ -198,16 +209,19 @@ pub(super) fn read_state(
     Ok(state)
 }
 
-/// Writes the list of agents, and gives what the superblock names.
-pub(super) fn write(
-    segments: &Segments,
-    agents: Vec<(AgentId, String, Payload)>,
-    removed: &[AgentId],
-) -> Result<Hash, StoreError> {
-    let catalogue = Catalogue { version: VERSION, agents, removed: removed.to_vec() };
-    let bytes = postcard::to_stdvec(&catalogue).map_err(encoding)?;
-    let payload = postcard::to_stdvec(&put(segments, &bytes)?).map_err(encoding)?;
-    Ok(segments.put(FrameKind::Catalogue, &payload)?)
+impl Catalogue {
+    pub fn new(removed: Vec<AgentId>) -> Self {
+        Self { version: VERSION, agents: Vec::new(), removed, shared: Vec::new() }
+    }
+
+    /// Writes the list, and gives what the superblock names.
+    pub fn write(mut self, segments: &Segments) -> Result<Hash, StoreError> {
+        self.agents.sort_by_key(|(id, ..)| *id);
+        self.shared.sort_by_key(|zone| zone.id);
+        let bytes = postcard::to_stdvec(&self).map_err(encoding)?;
+        let payload = postcard::to_stdvec(&put(segments, &bytes)?).map_err(encoding)?;
+        Ok(segments.put(FrameKind::Catalogue, &payload)?)
+    }
 }
 
 /// Reads the list of agents.

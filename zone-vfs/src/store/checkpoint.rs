@@ -4,16 +4,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use super::agents::Slot;
-use super::catalogue::{self, Frozen};
+use super::catalogue::{Catalogue, CatalogueZone, Frozen};
 use super::entry::Payload;
+use super::shared::SharedId;
 use super::{Shared, StoreError};
 use crate::id::AgentId;
 use crate::log::{CommitError, LogPosition};
 use crate::superblock::SuperblockError;
 
 enum Taken {
-    Stored(String, Payload),
+    Stored(Payload),
     Frozen(Box<Frozen>),
+}
+
+/// What a checkpoint writes, as it stood when no commit was under way.
+struct Taking {
+    states: Vec<(AgentId, String, Taken)>,
+    /// The shared zones, and who mounts each.
+    shared: HashMap<SharedId, Vec<AgentId>>,
+    removed: Vec<AgentId>,
 }
 
 impl Shared {
@@ -51,21 +60,28 @@ impl Shared {
     /// The lock of the superblock is held throughout, so no commit may ask for it.
     fn write_checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        let (position, (taken, removed)) = self.gate.stopped(|| {
+        let (position, Taking { states, shared, removed }) = self.gate.stopped(|| {
             let position = self.log.tail();
             (position, self.take(position))
         });
-        let mut agents: Vec<(AgentId, String, Payload)> = Vec::with_capacity(taken.len());
-        for (id, state) in taken {
-            match state {
-                Taken::Stored(name, payload) => agents.push((id, name, payload)),
-                Taken::Frozen(state) => {
-                    let name = state.name().to_string();
-                    agents.push((id, name, state.write(&self.segments)?));
-                }
+        let mut list = Catalogue::new(removed);
+        for (id, name, state) in states {
+            let state = match state {
+                Taken::Stored(payload) => payload,
+                Taken::Frozen(state) => state.write(&self.segments)?,
+            };
+            let id_shared = SharedId(id.0);
+            match shared.get(&id_shared) {
+                Some(mounted_by) => list.shared.push(CatalogueZone {
+                    id: id_shared,
+                    name,
+                    state,
+                    mounted_by: mounted_by.clone(),
+                }),
+                None => list.agents.push((id, name, state)),
             }
         }
-        let hash = catalogue::write(&self.segments, agents, &removed)?;
+        let hash = list.write(&self.segments)?;
         self.segments.flush()?;
         superblock.advance(Some(hash), position)?;
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
@@ -73,27 +89,31 @@ impl Shared {
         Ok(())
     }
 
-    /// The agents as they stand, and those that are gone and may have a record from `position` on.
-    fn take(&self, position: LogPosition) -> (Vec<(AgentId, Taken)>, Vec<AgentId>) {
-        // in order, so that the same agents are written in the same order
+    /// The agents and shared zones as they stand, and those that are gone and may have a record from
+    /// `position` on.
+    fn take(&self, position: LogPosition) -> Taking {
         let mut agents = self.agents();
         agents.removed.retain(|_, at| *at >= position);
+        let shared = &agents.shared;
         let names: HashMap<_, _> = agents.names.iter().map(|(n, id)| (*id, n)).collect();
-        let mut taken: Vec<_> = agents
-            .slots
-            .iter()
-            .filter_map(|(id, slot)| {
-                let taken = match slot {
-                    Slot::Stored(payload) => Taken::Stored((*names.get(id)?).clone(), payload.clone()),
-                    Slot::Live(disk) => Taken::Frozen(Box::new(Frozen::of(&disk.lock().state))),
-                    Slot::Reserved => return None,
-                };
-                Some((*id, taken))
-            })
-            .collect();
-        taken.sort_by_key(|(id, _)| *id);
+        let zones: HashMap<_, _> = shared.names.iter().map(|(n, id)| (id.stream(), n)).collect();
+        let states = agents.slots.iter().filter_map(|(id, slot)| {
+            let name = names.get(id).or_else(|| zones.get(id))?;
+            let taken = match slot {
+                Slot::Stored(payload) => Taken::Stored(payload.clone()),
+                Slot::Live(disk) => Taken::Frozen(Box::new(Frozen::of(&disk.lock().state))),
+                Slot::Reserved => return None,
+            };
+            Some((*id, (*name).clone(), taken))
+        });
+        let mounted_by =
+            |id: &SharedId| shared.mounts.get(id).map(|by| by.iter().copied().collect()).unwrap_or_default();
+        // in order, so that the same states are written in the same order
+        let mut states: Vec<_> = states.collect();
+        states.sort_by_key(|(id, ..)| *id);
         let mut removed: Vec<_> = agents.removed.keys().copied().collect();
         removed.sort_unstable();
-        (taken, removed)
+        let shared = shared.names.values().map(|id| (*id, mounted_by(id))).collect();
+        Taking { states, shared, removed }
     }
 }

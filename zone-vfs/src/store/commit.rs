@@ -1,7 +1,7 @@
 //! A commit point: an agent's prefix becomes durable, and then takes effect.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Disk, Done, Inner};
 use super::entry::{self, Entry};
@@ -48,6 +48,25 @@ impl Commit {
         Self::start_inside(disk, &store, control, settle, done);
     }
 
+    /// As [`start`](Self::start), on a disk that keeps other commits away for this one.
+    pub fn start_reserved(
+        disk: &Arc<Disk>,
+        control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+        done: Done<GenerationNumber>,
+    ) {
+        let store = match disk.store() {
+            Ok(store) => store,
+            Err(e) => {
+                disk.lock().committing = false;
+                return done(Err(e));
+            }
+        };
+        store.gate.enter();
+        let mut inner = disk.lock();
+        inner.committing = false;
+        Self::start_locked(disk, inner, &store, control, None, done);
+    }
+
     /// As [`start`](Self::start), for whoever has passed the gate already, which is left here.
     pub fn start_inside(
         disk: &Arc<Disk>,
@@ -56,7 +75,17 @@ impl Commit {
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
-        let mut inner = disk.lock();
+        Self::start_locked(disk, disk.lock(), store, control, settle, done);
+    }
+
+    fn start_locked(
+        disk: &Arc<Disk>,
+        mut inner: MutexGuard<'_, Inner>,
+        store: &Arc<Shared>,
+        control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+        settle: Option<Settle>,
+        done: Done<GenerationNumber>,
+    ) {
         match prepare(disk, &mut inner, store, control) {
             Ok((records, parts, roots)) => {
                 inner.committing = true;

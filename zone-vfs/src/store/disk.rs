@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::commit::Commit;
-use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
+use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
+use super::shared::Mounts;
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
 use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
@@ -74,6 +75,9 @@ pub struct Disk {
     pub(super) id: AgentId,
     pub(super) inner: Mutex<Inner>,
     pub(super) store: Weak<Shared>,
+    /// The shared zones among the agent's.
+    pub(super) mounts: Mounts,
+    role: Role,
 }
 
 impl fmt::Debug for Disk {
@@ -83,7 +87,7 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    pub(super) fn new(state: State, opened: bool, store: &Arc<Shared>) -> Arc<Self> {
+    pub(super) fn new(state: State, opened: bool, store: &Arc<Shared>, mounts: Mounts) -> Arc<Self> {
         let writer = state.epoch.next();
         let inner = Inner {
             state,
@@ -94,7 +98,8 @@ impl Disk {
             writer,
             opened,
         };
-        Arc::new(Self { id: inner.state.id, inner: Mutex::new(inner), store: Arc::downgrade(store) })
+        let (id, role) = (inner.state.id, inner.state.role);
+        Arc::new(Self { id, inner: Mutex::new(inner), store: Arc::downgrade(store), mounts, role })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -108,6 +113,10 @@ impl Disk {
     /// The agent that it belongs to.
     pub fn id(&self) -> AgentId {
         self.id
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
     }
 
     /// What is known of the agent.
@@ -134,15 +143,31 @@ impl Disk {
         self.lock().state.specs.clone()
     }
 
-    /// Works on a zone as it stands now. `None` where there is no zone of this index.
+    /// Works on a zone as it stands now. `None` where there is no zone of this index, or one that
+    /// is shared and [cannot be read](Self::mount_fault).
+    ///
+    /// What is done to a shared zone is seen by all who mount it when this returns, and is committed
+    /// without anybody waiting for it.
     #[inline]
     pub fn zone<R>(&self, index: u16, work: impl FnOnce(&mut Zone) -> R) -> Option<R> {
+        if let Some(mount) = self.mounts.get(index) {
+            return mount.zone(work);
+        }
         self.lock().state.zones.get_mut(usize::from(index)).map(|z| work(&mut z.working))
     }
 
-    /// A zone as it stood in a generation, to be read.
+    /// Why a shared zone that the agent mounts cannot be used, where that is so.
+    pub fn mount_fault(&self, index: u16) -> Option<Arc<StoreError>> {
+        self.mounts.get(index).and_then(|mount| mount.fault()).cloned()
+    }
+
+    /// A zone as it stood in a generation, to be read. Not one that is shared: generations hold
+    /// nothing of it.
     pub fn zone_at(&self, generation: GenerationNumber, index: u16) -> Result<Zone, StoreError> {
         let inner = self.lock();
+        if let Some(spec) = inner.state.specs.get(usize::from(index)).filter(|s| s.shared.is_some()) {
+            return Err(StoreError::NoPast { zone: spec.name.clone() });
+        }
         let found = inner.state.generations.get(&generation).and_then(|g| g.roots.get(usize::from(index)));
         let root = found.ok_or(StoreError::NoGeneration { generation })?.clone();
         Ok(Zone::from_root(root, inner.state.chunks.clone()))
@@ -193,6 +218,7 @@ impl Disk {
         let turn = inner.state.last_turn.next();
         let open = OpenTurn { turn, style, event, began: Timestamp::now() };
         inner.pending.push(Entry::TurnBegan { turn, style, event: open.event.clone(), at: open.began });
+        self.mounts.begin();
         inner.turn = Some(open);
         Ok(turn)
     }
@@ -206,7 +232,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes everything so far durable: fsync. Between turns it commits an operator's writes.
+    /// Makes everything so far durable, also what was seen in shared zones: fsync. Between turns it
+    /// commits an operator's writes.
     pub fn sync(self: &Arc<Self>, done: Done<()>) {
         let control = |inner: &Inner| {
             Ok(vec![if inner.turn.is_some() {
@@ -215,10 +242,11 @@ impl Disk {
                 Entry::Operated { at: Timestamp::now() }
             }])
         };
-        Commit::start(self, control, None, Box::new(|result| done(result.map(|_| ()))));
+        self.commit(Box::new(control), Box::new(|result| done(result.map(|_| ()))));
     }
 
-    /// Ends the turn and makes the generation that stands for its outcome. Durable when done.
+    /// Ends the turn and makes the generation that stands for its outcome. Durable when done, as is
+    /// what the turn has seen in shared zones.
     pub fn end(
         self: &Arc<Self>,
         outcome: &[u8],
@@ -243,11 +271,13 @@ impl Disk {
             }
             Ok(control)
         };
-        Commit::start(self, control, None, done);
+        self.commit(Box::new(control), done);
     }
 
     /// Fails the turn: the zones go back as their contracts say, and what went back is kept beside.
+    /// What the turn held open is closed.
     pub fn fail(self: &Arc<Self>, reason: &str, done: Done<GenerationNumber>) {
+        self.let_go();
         let reason = reason.chars().take(MAX_REASON).collect();
         let control = |inner: &Inner| {
             Ok(vec![Entry::TurnFailed { turn: inner.in_turn()?.turn, reason, at: Timestamp::now() }])
@@ -266,7 +296,7 @@ impl Disk {
             let number = inner.state.next_generation;
             Ok(vec![Entry::Generation { number, cause: generation.cause, about, at: Timestamp::now() }])
         };
-        Commit::start(self, control, None, done);
+        self.commit(Box::new(control), done);
     }
 
     /// Takes the zones that a rewind moves back to generation `to`, and makes the generation that
@@ -305,6 +335,7 @@ impl Disk {
         if inner.committing {
             return Err(StoreError::Busy);
         }
+        self.let_go();
         inner.pending.clear();
         inner.turn = None;
         // the next record begins again, so that whoever reads the log throws the same away
@@ -343,11 +374,20 @@ impl Disk {
     /// Forgets what is open in the zones, and keeps it all the same: for an instance that is dropped
     /// while its handles stay, in a generation.
     pub fn release(&self) -> Result<(), StoreError> {
+        self.let_go();
         let mut inner = self.lock();
         if inner.turn.is_some() || inner.committing {
             return Err(StoreError::Busy);
         }
         inner.state.release()
+    }
+
+    /// Closes what is open in shared zones, as far as it can be: where storage fails, a file without a
+    /// name takes its space until the zone is read anew.
+    pub(super) fn let_go(&self) {
+        if let Err(e) = self.mounts.let_go() {
+            tracing::warn!("closing an agent's files in shared zones: {e}");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::StoreError;
+use super::shared::SharedMount;
 use crate::contract::ZoneKind;
 use crate::id::{AgentId, GenerationNumber, Hash, Timestamp, Turn};
 use crate::zone::{Change, Quota};
@@ -24,8 +25,20 @@ pub struct ZoneSpec {
     pub mount: String,
     /// Its contract.
     pub kind: ZoneKind,
-    /// Its bounds.
+    /// Its bounds. A shared zone has bounds of its own, and these say nothing.
     pub quota: Quota,
+    /// The shared zone that is mounted here; exactly for a zone of the kind shared. The agent's own
+    /// records and generations hold nothing of it.
+    pub shared: Option<SharedMount>,
+}
+
+/// Whose records they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// An agent's.
+    Agent,
+    /// A shared zone's: one zone, and no turns.
+    SharedZone,
 }
 
 /// Why a generation was made.
@@ -73,8 +86,10 @@ pub enum Payload {
 /// One entry of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
-    /// The first entry of an agent.
+    /// The first entry of an agent or a shared zone.
     Created {
+        /// Which of them.
+        role: Role,
         /// Its name.
         name: String,
         /// What the embedder keeps about it.

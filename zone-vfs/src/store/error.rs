@@ -1,3 +1,6 @@
+use std::sync::Arc;
+
+use super::shared::SharedId;
 use crate::chunks::ChunkError;
 use crate::id::{AgentId, GenerationNumber};
 use crate::log::{CommitError, LogError};
@@ -77,6 +80,40 @@ pub enum StoreError {
     /// Another agent has the name.
     #[error("an agent named `{0}` exists")]
     NameTaken(String),
+    /// Another shared zone has the name.
+    #[error("a shared zone named `{0}` exists")]
+    SharedNameTaken(String),
+    /// No shared zone of this id, or it is being removed.
+    #[error("no shared zone {0}")]
+    NoSharedZone(SharedId),
+    /// A zone of the kind shared is a mount of one, and no other zone is.
+    #[error("the zone `{zone}`: zones of the kind shared, and only those, are mounts of a shared zone")]
+    NotAMount {
+        /// The zone's name.
+        zone: String,
+    },
+    /// A shared zone is removed only when nobody mounts it.
+    #[error("the shared zone `{zone}` is mounted by {}", by.join(", "))]
+    SharedInUse {
+        /// Its name.
+        zone: String,
+        /// The agents that mount it.
+        by: Vec<String>,
+    },
+    /// What was asked for waits for changes of a shared zone that cannot be made durable.
+    #[error("the shared zone `{zone}`: {source}")]
+    Shared {
+        /// Its name.
+        zone: String,
+        /// Why.
+        source: Arc<StoreError>,
+    },
+    /// Generations hold nothing of shared zones, which are never taken back.
+    #[error("the zone `{zone}` is shared: it has no generations, only what it holds now")]
+    NoPast {
+        /// Its name.
+        zone: String,
+    },
     /// The agent keeps no such generation.
     #[error("no generation {generation}")]
     NoGeneration {
@@ -117,6 +154,7 @@ impl StoreError {
             Self::Commit(CommitError::NoSpace)
             | Self::Chunk(ChunkError::NoSpace)
             | Self::Superblock(SuperblockError::NoSpace) => true,
+            Self::Shared { source, .. } => source.is_no_space(),
             Self::Zone(e) => e.code == crate::zone::ErrorCode::InsufficientSpace,
             Self::Io { source, .. }
             | Self::Log(LogError::Io { source, .. })

@@ -2,6 +2,7 @@
 //!
 //! - [`Store`] opens a folder, knows the agents by name, creates, forks and removes them.
 //! - [`Disk`] is what one agent has: zones, turns, generations.
+//! - [`SharedZone`] is a zone that several agents mount.
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again.
 
@@ -15,6 +16,7 @@ mod entry;
 mod error;
 mod gate;
 mod open;
+mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -30,9 +32,10 @@ use crate::segment::Segments;
 pub use self::agents::NewAgent;
 pub use self::blob::MAX_PAYLOAD;
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
-pub use self::entry::{Cause, Payload, RECORD_VERSION, TurnStyle, ZoneSpec};
+pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::open::StoreOptions;
+pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 
 /// Zones of one agent, at most.
@@ -47,6 +50,10 @@ pub(crate) struct Shared {
     checkpointed: std::sync::Mutex<LogPosition>,
     agents: std::sync::Mutex<agents::Agents>,
     gate: gate::Gate,
+    /// Starts the commits of shared zones.
+    driver: Arc<shared::Driver>,
+    /// The next mount's holder.
+    holders: std::sync::atomic::AtomicU64,
     incarnation: Uuid,
     device: &'static str,
     checkpoint_after: u64,
@@ -115,6 +122,8 @@ impl Store {
 
     fn shut(&mut self) {
         let Some(shared) = self.shared.take() else { return };
+        // first what shared zones still have to commit, on a thread that passes the gate
+        shared.driver.close();
         shared.gate.close();
         // a full channel means that the thread is awake already; it ends when nothing is left to own
         let due = shared.due.clone();

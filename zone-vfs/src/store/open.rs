@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use super::agents::{Agents, Slot, random_uuid};
 use super::disk::Disk;
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, Role};
 use super::gate::Gate;
+use super::shared::{Mounts, SharedId};
 use super::state::State;
 use super::{Shared, Store, StoreError, catalogue};
 use crate::device::{self, Caching, Device, DeviceKind};
@@ -90,6 +91,13 @@ impl Store {
                 agents.names.insert(name, id);
                 agents.slots.insert(id, Slot::Stored(payload));
             }
+            for zone in catalogue.shared {
+                agents.slots.insert(zone.id.stream(), Slot::Stored(zone.state));
+                agents.shared.names.insert(zone.name, zone.id);
+                if !zone.mounted_by.is_empty() {
+                    agents.shared.mounts.insert(zone.id, zone.mounted_by.into_iter().collect());
+                }
+            }
         }
         let mut recovery =
             Recovery { states: Vec::new(), places: HashMap::new(), agents, segments: segments.clone() };
@@ -122,20 +130,14 @@ impl Store {
             checkpointed: Mutex::new(current.log),
             agents: Mutex::new(agents),
             gate: Gate::default(),
+            driver: Arc::default(),
+            holders: std::sync::atomic::AtomicU64::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,
             due,
         });
         let begun = current.catalogue.is_some();
-        for mut state in states {
-            if !state.removed {
-                state.abandon();
-                state.prune();
-                let id = state.id;
-                let disk = Disk::new(state, false, &shared);
-                shared.agents().slots.insert(id, Slot::Live(disk));
-            }
-        }
+        shared.take_up(states)?;
         if !begun {
             shared.begin()?;
         }
@@ -162,6 +164,25 @@ impl Store {
 const NOBODY: AgentId = AgentId(uuid::Uuid::nil());
 
 impl Shared {
+    /// Takes up what the log had records of: shared zones first, which agents mount.
+    fn take_up(self: &Arc<Self>, mut states: Vec<State>) -> Result<(), StoreError> {
+        states.retain(|state| !state.removed);
+        states.sort_by_key(|state| state.role == Role::Agent);
+        for mut state in states {
+            state.abandon();
+            state.prune();
+            let mut agents = self.agents();
+            if state.role == Role::SharedZone {
+                self.open_flow(&mut agents, Disk::new(state, false, self, Mounts::default()))?;
+            } else {
+                let mounts = self.mounts(&mut agents, &state.specs);
+                let disk = Disk::new(state, false, self, mounts);
+                agents.slots.insert(disk.id(), Slot::Live(disk));
+            }
+        }
+        Ok(())
+    }
+
     /// Begins the log of a new store and makes its first checkpoint. From here on the superblock names
     /// a place in the log, so that a log that is lost is missed.
     fn begin(self: &Arc<Self>) -> Result<(), StoreError> {
@@ -268,9 +289,7 @@ impl Recovery {
         state.sequence = record.sequence;
         state.epoch = record.epoch;
         if state.removed {
-            let (id, name) = (state.id, state.name.clone());
-            self.agents.names.remove(&name);
-            self.agents.slots.remove(&id);
+            self.agents.forget(state.id, state.role, &state.name);
         }
         Ok(())
     }
@@ -278,7 +297,7 @@ impl Recovery {
     fn created(&mut self, id: AgentId, first: Option<&Entry>) -> Result<usize, StoreError> {
         let inconsistent = |reason: String| StoreError::Inconsistent { agent: id, reason };
         // the first record of a new agent may open it before it creates it
-        let Some(created @ Entry::Created { name, parent, .. }) = first else {
+        let Some(created @ Entry::Created { role, name, zones, parent, .. }) = first else {
             return Err(inconsistent("records of an agent that was never created".into()));
         };
         let roots = match parent {
@@ -301,9 +320,14 @@ impl Recovery {
             None => None,
         };
         let state = State::new(id, created, roots.as_deref(), self.segments.clone())?;
-        if self.agents.names.insert(name.clone(), id).is_some() {
-            return Err(inconsistent(format!("its name `{name}` is another agent's")));
+        let taken = match role {
+            Role::Agent => self.agents.names.insert(name.clone(), id).is_some(),
+            Role::SharedZone => self.agents.shared.names.insert(name.clone(), SharedId(id.0)).is_some(),
+        };
+        if taken {
+            return Err(inconsistent(format!("its name `{name}` is another's")));
         }
+        self.agents.shared.mount(id, zones);
         self.agents.slots.insert(id, Slot::Reserved);
         Ok(self.push(state))
     }

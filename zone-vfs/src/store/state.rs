@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::entry::{Cause, Entry, Payload, TurnStyle, ZoneSpec};
+use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use crate::chunks::ChunkStore;
 use crate::contract::lifecycle::{OnFailure, OnRewind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
@@ -113,6 +113,7 @@ pub struct TurnRecord {
 /// The state of an agent.
 pub(super) struct State {
     pub id: AgentId,
+    pub role: Role,
     pub name: String,
     pub about: Payload,
     pub created: Timestamp,
@@ -142,7 +143,7 @@ impl State {
         chunks: Arc<dyn ChunkStore>,
     ) -> Result<Self, StoreError> {
         use crate::contract::lifecycle::OnFork;
-        let Entry::Created { name, about, zones: specs, parent, at } = entry else {
+        let Entry::Created { role, name, about, zones: specs, parent, at } = entry else {
             return Err(StoreError::Inconsistent {
                 agent: id,
                 reason: "its first entry does not create it".into(),
@@ -150,6 +151,12 @@ impl State {
         };
         let mut zones = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
+            if spec.shared.is_some() {
+                // what it holds is the shared zone's own; here an empty root keeps the place
+                let root = ZoneRoot::empty(spec.kind, spec.quota);
+                zones.push(ZoneState::settled(Zone::from_root(root.clone(), chunks.clone()), root));
+                continue;
+            }
             let inherited = parent_roots.and_then(|roots| roots.get(index));
             let mut working =
                 if let (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) =
@@ -168,6 +175,7 @@ impl State {
         }
         Ok(Self {
             id,
+            role: *role,
             name: name.clone(),
             about: about.clone(),
             created: *at,

@@ -12,6 +12,7 @@ mod changes;
 mod directory;
 mod error;
 mod file;
+mod holders;
 mod open;
 mod path;
 mod ranges;
@@ -32,6 +33,8 @@ use crate::id::{Inode, Timestamp};
 use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 
 pub use error::{Cause, ErrorCode, ZoneError};
+pub use holders::Holder;
+pub(crate) use holders::Through;
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
     Access, Bytes, Change, DirEntry, DrainLimits, Drained, MAX_CHANGE, MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE,
@@ -83,6 +86,7 @@ pub struct Zone {
     drained: (Inode, Usage),
     state: State,
     open: OpenTable,
+    holders: holders::Holders,
     /// The open files that are newer than the tree.
     dirty: Vec<Inode>,
 }
@@ -111,6 +115,7 @@ impl Zone {
             drained: (next_inode, usage),
             state: State { tree, store, pending: BTreeMap::new(), dirty_bytes: 0, resident_bytes },
             open: OpenTable::default(),
+            holders: holders::Holders::default(),
             dirty: Vec::new(),
         }
     }
@@ -169,13 +174,13 @@ impl Zone {
     /// do beside the zone: [`Operation::Sync`], and [`Operation::CrossZone`] for its error.
     #[inline]
     pub fn check(&self, access: Access, operation: Operation) -> Result<Effect> {
-        Ok(contract::check(self.kind, access.mount, operation)?)
+        Ok(contract::check(self.kind, self.holders.narrow(access), operation)?)
     }
 
     /// Asks the contract about what is or will be at `place`.
     fn check_place(&self, access: Access, place: &Place, operation: Operation) -> Result<Effect> {
         if self.is_reserved(place)? {
-            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+            return Ok(contract::check_reserved(self.kind, self.holders.narrow(access), operation)?);
         }
         self.check(access, operation)
     }
@@ -184,7 +189,7 @@ impl Zone {
     #[inline]
     fn check_file(&self, access: Access, file: &OpenFile, operation: Operation) -> Result<Effect> {
         if file.reserved {
-            return Ok(contract::check_reserved(self.kind, access.mount, operation)?);
+            return Ok(contract::check_reserved(self.kind, self.holders.narrow(access), operation)?);
         }
         self.check(access, operation)
     }

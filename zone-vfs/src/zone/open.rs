@@ -80,20 +80,24 @@ impl Zone {
     pub fn open_inode(&mut self, inode: Inode) -> Result<()> {
         if let Some(file) = self.open.get_mut(&inode) {
             file.references += 1;
+            self.holders.opened(inode);
             return Ok(());
         }
         let mut file = OpenFile::new(self.state.record(inode)?.clone());
         file.references = 1;
         file.reserved = self.reserved_inode()? == Some(inode);
         self.open.insert(inode, file);
+        self.holders.opened(inode);
         Ok(())
     }
 
     /// Closes an inode once. The last close of a file without a name frees it.
     pub fn close(&mut self, inode: Inode) -> Result<()> {
+        self.holders.may_close(inode)?;
         let file = self.open.get_mut(&inode).ok_or(ErrorCode::BadDescriptor)?;
         if file.references > 1 {
             file.references -= 1;
+            self.holders.closed(inode);
             return Ok(());
         }
         if file.dirty {
@@ -107,6 +111,7 @@ impl Zone {
             self.destroy(inode)?;
         }
         self.open.remove(&inode);
+        self.holders.closed(inode);
         Ok(())
     }
 

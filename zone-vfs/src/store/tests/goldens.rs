@@ -13,6 +13,10 @@ fn golden_options() -> StoreOptions {
 
 /// What a golden store holds: a checkpoint, and behind it a log with one of everything.
 fn fill(store: &Store) {
+    let team = store.create_shared("team", Quota { bytes: 1 << 20, inodes: 100 }).unwrap();
+    let over = store.create_shared("over", Quota::default()).unwrap();
+    shared::create_in(store, "member", team, false);
+    shared::write_team(store, "plan", b"one");
     let scribe = create(store, "scribe");
     scribe.begin(TurnStyle::Transaction, b"first event").unwrap();
     write(&scribe, EPISODIC, "diary", b"It rained.\n");
@@ -24,6 +28,8 @@ fn fill(store: &Store) {
     store.checkpoint().unwrap();
     fork(store, &scribe, GenerationNumber(1), "fork").unwrap();
     store.remove(gone.id()).unwrap();
+    store.remove_shared(over).unwrap();
+    shared::write_team(store, "plan", b"two");
     scribe.begin(TurnStyle::Transaction, b"second event").unwrap();
     write(&scribe, SEMANTIC, "weather", b"hail");
     fail(&scribe, "it broke").unwrap();
@@ -44,7 +50,11 @@ fn fill(store: &Store) {
 
 fn check(store: &Store) {
     let names: Vec<_> = store.agents().unwrap().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["fork", "scribe"]);
+    assert_eq!(names, ["fork", "member", "scribe"]);
+    let [team] = &store.shared_zones().unwrap()[..] else { panic!("one shared zone") };
+    assert_eq!((team.name.as_str(), team.mounted_by[0].0.as_str()), ("team", "member"));
+    assert_eq!(team.usage.as_ref().unwrap().1, Quota { bytes: 1 << 20, inodes: 100 });
+    assert_eq!(read(&find(store, "member"), shared::TEAM, "plan").unwrap(), b"two");
     let large = b"sixteen bytes...".repeat(6_000);
     let scribe = see(&find(store, "scribe"));
     assert_eq!(scribe.about, b"about it");

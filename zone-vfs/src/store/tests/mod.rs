@@ -10,6 +10,7 @@ mod functions;
 mod goldens;
 mod model;
 mod refusals;
+mod shared;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -73,6 +74,7 @@ fn specs() -> Vec<ZoneSpec> {
             mount: format!("/{kind:?}"),
             kind: *kind,
             quota: Quota::default(),
+            shared: None,
         })
         .collect()
 }

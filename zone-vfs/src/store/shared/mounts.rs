@@ -1,0 +1,119 @@
+//! An agent's mounts of shared zones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::flow::{Flow, settle_all};
+use crate::id::GenerationNumber;
+use crate::store::StoreError;
+use crate::store::commit::Commit;
+use crate::store::disk::{Disk, Done, Inner};
+use crate::store::entry::Entry;
+use crate::zone::{Through, Zone};
+
+/// A shared zone where an agent mounts it.
+pub(in crate::store) struct Mounted {
+    /// The zone, or why it could not be read.
+    flow: Result<Arc<Flow>, Arc<StoreError>>,
+    through: Through,
+    /// Something was read or written here since the turn began.
+    used: AtomicBool,
+}
+
+/// For each of an agent's zones the mount, where it is a shared one; nothing for an agent without.
+#[derive(Default)]
+pub(in crate::store) struct Mounts(pub Box<[Option<Mounted>]>);
+
+impl Mounted {
+    pub fn new(flow: Result<Arc<Flow>, Arc<StoreError>>, through: Through) -> Self {
+        Self { flow, through, used: AtomicBool::new(false) }
+    }
+
+    /// Works on the zone. `None` where it could not be read.
+    #[inline]
+    pub fn zone<R>(&self, work: impl FnOnce(&mut Zone) -> R) -> Option<R> {
+        self.used.store(true, Ordering::Relaxed);
+        self.flow.as_ref().ok()?.zone(self.through, work)
+    }
+
+    /// Why the zone cannot be used, where that is so.
+    pub fn fault(&self) -> Option<&Arc<StoreError>> {
+        self.flow.as_ref().err()
+    }
+}
+
+impl Mounts {
+    #[inline]
+    pub fn get(&self, index: u16) -> Option<&Mounted> {
+        self.0.get(usize::from(index))?.as_ref()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Mounted> {
+        self.0.iter().flatten()
+    }
+
+    /// A turn begins: nothing has been seen yet.
+    pub fn begin(&self) {
+        for mount in self.iter() {
+            mount.used.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The zones of which something was seen that is not durable.
+    fn unsettled(&self) -> Vec<Arc<Flow>> {
+        let used = self.iter().filter(|m| m.used.load(Ordering::Relaxed));
+        used.filter_map(|m| m.flow.as_ref().ok()).filter(|f| !f.is_settled()).cloned().collect()
+    }
+
+    /// Closes all that the agent holds open in shared zones.
+    pub fn let_go(&self) -> Result<(), StoreError> {
+        let mut first = Ok(());
+        for mount in self.iter() {
+            if let Ok(flow) = &mount.flow {
+                first = first.and(flow.let_go(mount.through.holder));
+            }
+        }
+        first
+    }
+}
+
+/// What a commit point adds to the records.
+pub(in crate::store) type Control = Box<dyn FnOnce(&Inner) -> Result<Vec<Entry>, StoreError> + Send>;
+
+impl Disk {
+    /// A commit point that counts only once all that the agent has seen in shared zones is durable:
+    /// after a crash, nobody remembers what is gone.
+    ///
+    /// The shared zones come first. Were the turn's end durable before them, a crash in between would
+    /// leave an agent that has written what is nowhere.
+    pub(in crate::store) fn commit(self: &Arc<Self>, control: Control, done: Done<GenerationNumber>) {
+        let unsettled = self.mounts.unsettled();
+        if unsettled.is_empty() {
+            return Commit::start(self, control, None, done);
+        }
+        if let Err(e) = self.reserve() {
+            return done(Err(e));
+        }
+        let disk = self.clone();
+        settle_all(
+            unsettled,
+            Box::new(move |settled| match settled {
+                Ok(()) => Commit::start_reserved(&disk, control, done),
+                Err(e) => {
+                    disk.unreserve();
+                    done(Err(e));
+                }
+            }),
+        );
+    }
+
+    /// Keeps every other commit of this disk away until one is started, or it is given up.
+    fn reserve(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        if std::mem::replace(&mut inner.committing, true) { Err(StoreError::Busy) } else { Ok(()) }
+    }
+
+    fn unreserve(&self) {
+        self.lock().committing = false;
+    }
+}
