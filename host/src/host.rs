@@ -319,7 +319,7 @@ impl Host {
     /// Makes `count` instances of the agent's component stand ready for a resume.
     pub async fn prepare(&self, agent: &Agent, count: usize) -> Result<(), AgentError> {
         let template = self.shared.template(&agent.about()?.component)?;
-        template.prepare(count).await
+        template.prepare(&self.shared.images, count).await
     }
 
     /// Closes the host: work behind the turns is finished, warm slots are dropped, the store is closed.

@@ -7,7 +7,7 @@ use dormouse::{Agent, AgentName};
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::{Bench, Timed};
 
-use crate::resume::timed;
+use crate::resume::{READY, timed};
 use crate::subjects::Subject;
 
 /// Forks that are made by one call, as `dormouse fork --count` does.
@@ -29,10 +29,13 @@ pub fn instance(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Resu
     let (host, parent) = (bed.host()?, bed.host()?.agent(subject.name)?);
     let forks = bed.wait(parent.fork(&names(subject, "instance", COUNT)?, None))?;
     let mut next = forks.iter().cycle();
+    let mut used = 0..;
     bench.each("fork, instance from the parent's image", subject.label, || {
         bed.wait(async {
             let Some(fork) = next.next() else { anyhow::bail!("there are no forks") };
-            host.prepare(fork, 1).await?;
+            if used.next().is_some_and(|n| n % READY == 0) {
+                host.prepare(fork, READY).await?;
+            }
             let (timed, warm) = timed(fork).await?;
             ensure!(warm, "no slot stood ready");
             fork.sleep().await;

@@ -37,12 +37,19 @@ pub async fn timed(agent: &Agent) -> anyhow::Result<(Timed, bool)> {
     Ok((Timed { took, reported: Some(resumed.took) }, resumed.warm))
 }
 
+/// Slots are made ready so many at a time, so that not every resume comes right after an
+/// instantiation, which leaves nothing of use in the processor's caches.
+pub const READY: usize = 16;
+
 /// Into a slot that stands ready.
 pub fn warm(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
+    let mut used = 0..;
     bench.each("resume, warm slot", subject.label, || {
         bed.wait(async {
-            host.prepare(&agent, 1).await?;
+            if used.next().is_some_and(|n| n % READY == 0) {
+                host.prepare(&agent, READY).await?;
+            }
             let (timed, warm) = timed(&agent).await?;
             ensure!(warm, "no slot stood ready");
             agent.sleep().await;

@@ -7,7 +7,7 @@ use wasmtime::component::{Instance, InstancePre, TypedFunc};
 
 use super::AgentError;
 use crate::code::SlotEngine;
-use crate::component::{load_export, save_export};
+use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
 use crate::image::{Image, SlotMemory};
 use crate::wasi::GuestState;
 
@@ -17,7 +17,9 @@ pub(crate) struct Live {
     pub instance: Instance,
     pub memories: Vec<Arc<SlotMemory>>,
     save: Vec<TypedFunc<(), ()>>,
-    load: Vec<TypedFunc<(), ()>>,
+    load: Vec<TypedFunc<(u64,), ()>>,
+    /// The image from which the globals were loaded when the instance was made ready.
+    loaded: Option<Image>,
 }
 
 fn instantiate(e: &wasmtime::Error) -> AgentError {
@@ -45,12 +47,12 @@ impl Live {
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {
-            for (name, functions) in [(save_export(accessor), &mut save), (load_export(accessor), &mut load)]
-            {
-                functions.push(instance.get_typed_func(&mut store, &name).map_err(|e| instantiate(&e))?);
-            }
+            let made = instance.get_typed_func(&mut store, &save_export(accessor));
+            save.push(made.map_err(|e| instantiate(&e))?);
+            let made = instance.get_typed_func(&mut store, &load_export(accessor));
+            load.push(made.map_err(|e| instantiate(&e))?);
         }
-        Ok(Self { store, instance, memories, save, load })
+        Ok(Self { store, instance, memories, save, load, loaded: None })
     }
 
     /// Brings a fresh instance of the restore variant to where `image` was taken.
@@ -60,8 +62,38 @@ impl Live {
         *self.store.data_mut() = state;
         self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
+        let mask = match (&self.loaded, self.accessor_memory()) {
+            // SAFETY: as above; it was mapped just now.
+            (Some(before), Some((index, memory))) => unsafe {
+                image.differing_blocks(before, index, memory, LOAD_BLOCK)
+            },
+            _ => LOAD_ALL,
+        };
+        self.load(mask).await
+    }
+
+    async fn load(&mut self, mask: u64) -> Result<(), AgentError> {
         for load in &self.load {
-            load.call_async(&mut self.store, ()).await.map_err(|e| instantiate(&e))?;
+            load.call_async(&mut self.store, (mask,)).await.map_err(|e| instantiate(&e))?;
+        }
+        Ok(())
+    }
+
+    /// The memory of the accessor, where there is only one: it is made last.
+    fn accessor_memory(&self) -> Option<(usize, &SlotMemory)> {
+        let memory = self.memories.last().filter(|_| self.load.len() == 1)?;
+        Some((self.memories.len() - 1, memory))
+    }
+
+    /// Does beforehand what a resume from an image that is near `genesis` would do: takes the faults of
+    /// what will be copied in, and loads the globals, which seldom change. Only for a genesis image
+    /// that every agent of the component begins with, since memories never become smaller.
+    pub async fn make_ready(&mut self, genesis: &Image) -> Result<(), AgentError> {
+        let Some((index, memory)) = self.accessor_memory() else { return Ok(()) };
+        // SAFETY: this instance is owned here, and no call of it is under way.
+        if unsafe { genesis.copy_small(index, memory)? } {
+            self.load(LOAD_ALL).await?;
+            self.loaded = Some(genesis.clone());
         }
         Ok(())
     }

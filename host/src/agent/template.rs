@@ -124,12 +124,16 @@ impl Template {
     }
 
     /// Makes warm slots until `count` stand ready.
-    pub async fn prepare(&self, count: usize) -> Result<(), AgentError> {
+    pub async fn prepare(&self, images: &ImageStore, count: usize) -> Result<(), AgentError> {
+        let genesis = self.genesis(images).await?;
         while self.slots().len() < count {
-            let live = self.cold().await?;
-            for memory in &live.memories {
+            let mut live = self.cold().await?;
+            for (index, memory) in live.memories.iter().enumerate() {
                 // SAFETY: the instance is owned here; the restore variant has run no code of the guest.
-                unsafe { memory.touch() };
+                unsafe { memory.touch(genesis.image.copied(index)) };
+            }
+            if !genesis.touched.any() {
+                live.make_ready(&genesis.image).await?;
             }
             self.slots().push(live);
         }

@@ -26,6 +26,8 @@ mod wrap;
 pub use error::ComponentError;
 pub use inspect::{Inspection, World, inspect};
 pub use refuse::{Place, Reason, Refusal};
-pub use rewrite::{REWRITER_VERSION, Rewritten, Variant, load_export, rewrite, save_export};
+pub use rewrite::{
+    LOAD_ALL, LOAD_BLOCK, REWRITER_VERSION, Rewritten, Variant, load_export, rewrite, save_export,
+};
 pub use scan::{BinaryKind, Item, ItemKind, MemoryLimits, Module, Scan, scan, without_version};
 pub use wrap::wrap_core_module;

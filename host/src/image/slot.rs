@@ -7,7 +7,7 @@
 //! `Config::memory_init_cow(false)` is mandatory with it, and the pooling allocator ignores it.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -18,9 +18,13 @@ use super::{ImageError, PAGE};
 /// Ranges that are kept for use again, at most; what is over is given back to the system.
 const MAX_FREE: usize = 4096;
 
-/// Memories of at most this many bytes are taken to be small: an image of one is copied in where all
-/// of it that is not zero lies in its first page. One WebAssembly page.
+/// Memories of at most this many bytes are taken to be small: one WebAssembly page.
 pub(super) const SMALL_MEMORY: usize = 64 << 10;
+/// An image of a small memory is copied in, instead of being mapped, where no more than so many bytes
+/// of it are not zero. A mapping and its first fault cost as much as copying this a few times.
+pub(super) const SMALL_CONTENT: usize = 4 * PAGE;
+
+const NOT_COPIED: usize = usize::MAX;
 
 /// One linear memory: a range of reserved address space of which a prefix can be read and written.
 ///
@@ -37,8 +41,8 @@ pub struct SlotMemory {
     size: AtomicUsize,
     /// Bytes from `base` that can be accessed; at least `size`.
     accessible: AtomicUsize,
-    /// An image was copied in, instead of being mapped under.
-    copied: AtomicBool,
+    /// Bytes that were copied in, instead of being mapped under, or [`NOT_COPIED`].
+    copied: AtomicUsize,
 }
 
 impl SlotMemory {
@@ -125,7 +129,7 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// Copies `content` to the start of the memory, which is all zeros, and makes `size` bytes
+    /// Copies `content` to the start of the memory, which is all zeros or was copied in before, and makes `size` bytes
     /// accessible. For an image of so few bytes that a mapping costs more.
     ///
     /// # Safety
@@ -141,25 +145,30 @@ impl SlotMemory {
         // SAFETY: at least `size` bytes from `base` are mapped writable, and the caller promises that
         // nobody else looks at them.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.base as *mut u8, content.len()) };
-        self.copied.store(true, Ordering::Release);
+        let before = self.copied.swap(content.len(), Ordering::AcqRel);
+        if before != NOT_COPIED && before > content.len() {
+            let rest = before - content.len();
+            // SAFETY: what was copied in before lies inside the accessible prefix.
+            unsafe { std::ptr::write_bytes((self.base + content.len()) as *mut u8, 0, rest) };
+        }
         Ok(())
     }
 
     /// Whether an image was copied in, so that every page of it counts as written.
     pub(super) fn was_copied(&self) -> bool {
-        self.copied.load(Ordering::Acquire)
+        self.copied.load(Ordering::Acquire) != NOT_COPIED
     }
 
-    /// Takes the first page's fault now, where an image is going to be copied in. The page is zeros
-    /// before and after.
+    /// Takes the faults of the first `len` bytes now, where an image is going to be copied in. They are
+    /// zeros before and after.
     ///
     /// # Safety
     ///
     /// No guest code may run on the memory meanwhile, and none has run.
-    pub(crate) unsafe fn touch(&self) {
-        if self.len() > 0 && self.len() <= SMALL_MEMORY {
-            // SAFETY: the first byte is inside the accessible prefix; the caller promises the rest.
-            unsafe { std::ptr::write_volatile(self.base as *mut u8, 0) };
+    pub(crate) unsafe fn touch(&self, len: usize) {
+        for at in (0..len.min(self.len())).step_by(PAGE) {
+            // SAFETY: the byte is inside the accessible prefix; the caller promises the rest.
+            unsafe { std::ptr::write_volatile((self.base + at) as *mut u8, 0) };
         }
     }
 
@@ -305,7 +314,7 @@ unsafe impl MemoryCreator for Creator {
             reserved: range.reserved,
             size: AtomicUsize::new(0),
             accessible: AtomicUsize::new(0),
-            copied: AtomicBool::new(false),
+            copied: AtomicUsize::new(NOT_COPIED),
         });
         if let Err(e) = slot.grow(minimum) {
             self.0.give_back(&slot);

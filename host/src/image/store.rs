@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::format::{self, FlatHeader, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
-use super::slot::SMALL_MEMORY;
+use super::slot::{SMALL_CONTENT, SMALL_MEMORY};
 use super::{ImageError, PAGE};
 
 /// Pages in one pages file, at most: a new one is begun then.
@@ -76,8 +76,7 @@ pub(super) struct FlatFile {
     pub name: FlatName,
     pub file: File,
     pub header: FlatHeader,
-    /// For each memory: all of it that is not zero, where that is no more than the first page of a
-    /// small memory.
+    /// For each memory: its content without the zeros at the end, where it is small.
     small: Vec<Option<Box<[u8]>>>,
 }
 
@@ -97,7 +96,7 @@ fn read_small(file: &File, header: &FlatHeader) -> std::io::Result<Vec<Option<Bo
         file.read_exact_at(&mut bytes, memory.offset)?;
         let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         bytes.truncate(used);
-        Ok((used <= PAGE).then(|| bytes.into_boxed_slice()))
+        Ok((used <= SMALL_CONTENT).then(|| bytes.into_boxed_slice()))
     };
     header.memories.iter().map(read).collect()
 }
@@ -204,6 +203,11 @@ impl Image {
     /// True when it lies in one flat file, so that mapping costs the same whatever its size.
     pub fn is_flat(&self) -> bool {
         self.reference.pages.is_empty()
+    }
+
+    /// Bytes that are copied into memory `memory` when the image is mapped.
+    pub(crate) fn copied(&self, memory: usize) -> usize {
+        self.base.small(memory).map_or(0, <[u8]>::len)
     }
 
     pub(super) fn base_memory(&self, memory: usize) -> Option<(BorrowedFd<'_>, u64, u64)> {

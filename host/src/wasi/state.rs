@@ -228,17 +228,15 @@ impl GuestState {
     ) -> Result<(), zone_vfs::zone::ZoneError> {
         self.logs = mounts.logs.map(|index| (index, LogFiles::default()));
         self.mounts = mounts.paths.clone();
-        let mut open: Vec<std::collections::BTreeSet<Inode>> =
-            vec![std::collections::BTreeSet::new(); self.mounts.len()];
         for (_, object) in self.table.iter() {
             if let Some((zone, inode)) = object.keeps_open() {
                 let missing = || zone_vfs::zone::ZoneError::from(zone_vfs::zone::ErrorCode::BadDescriptor);
                 disk.zone(zone, |z| z.open_inode(inode)).ok_or_else(missing)??;
-                open[usize::from(zone)].insert(inode);
             }
         }
-        for (index, keep) in open.iter().enumerate() {
-            if let Some(result) = disk.zone(index as u16, |z| z.drop_orphans_except(keep)) {
+        let nothing_more = std::collections::BTreeSet::new();
+        for index in 0..self.mounts.len() {
+            if let Some(result) = disk.zone(index as u16, |z| z.drop_orphans_except(&nothing_more)) {
                 result?;
             }
         }

@@ -4,7 +4,8 @@
 //! each level has an accessor of its own, and re-exports those of the components nested in it.
 //!
 //! The accessor's memory holds one cell of 16 bytes for every memory (its size in pages) and for every
-//! mutable global, in the order of the level's core instances.
+//! mutable global, in the order of the level's core instances. Loading takes a mask of [`Blocks`] of
+//! cells: an interpreter has hundreds of globals, and most of them stand as in the genesis image.
 
 use std::rc::Rc;
 
@@ -25,6 +26,11 @@ use crate::component::module::ModuleInfo;
 
 /// Bytes of the accessor's memory for each memory and global.
 const CELL: u64 = 16;
+
+/// Bytes of the accessor's memory for which one bit of a mask stands; the last bit stands for all the
+/// rest.
+pub const BLOCK: u64 = 32 * CELL;
+const LAST_BIT: u64 = 63;
 
 const PAGE: u64 = 65_536;
 
@@ -101,11 +107,15 @@ fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), Compone
 
     let mut types = ComponentTypeSection::new();
     types.function().params::<[(&str, ComponentValType); 0], ComponentValType>([]).result(None);
+    types
+        .function()
+        .params([("blocks", ComponentValType::Primitive(wasm_encoder::PrimitiveValType::U64))])
+        .result(None);
     out.section(&types);
 
     let mut lifts = CanonicalFunctionSection::new();
     lifts.lift(scope.core_functions, scope.types, []);
-    lifts.lift(scope.core_functions + 1, scope.types, []);
+    lifts.lift(scope.core_functions + 1, scope.types + 1, []);
     out.section(&lifts);
 
     let mut exports = ComponentExportSection::new();
@@ -125,6 +135,7 @@ fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> 
     let mut imports = ImportSection::new();
     let (mut save, mut load) = (Function::new([]), Function::new([]));
     let mut cells = Cells { next: 0, memory: memories as u32 };
+    let mut blocks = Blocks::default();
 
     let unsupported = |error: wasm_encoder::reencode::Error| ComponentError::Rewriter(error.to_string());
     let mut memory = 0;
@@ -132,6 +143,7 @@ fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> 
         for (index, ty) in &info.memories {
             let ty = RoundtripReencoder.memory_type(*ty).map_err(unsupported)?;
             imports.import(&argument(*instance), &names::memory(*index), ty);
+            blocks.enter(&mut load, cells.next);
             copy_size(&mut save, &mut load, memory, cells.take(2));
             memory += 1;
         }
@@ -141,17 +153,20 @@ fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> 
         for (index, ty) in &info.globals {
             let new = RoundtripReencoder.global_type(*ty).map_err(unsupported)?;
             imports.import(&argument(*instance), &names::global(*index), new);
+            blocks.enter(&mut load, cells.next);
             copy_global(&mut save, &mut load, global, ty.content_type, &mut cells)?;
             global += 1;
         }
     }
     save.instructions().end();
+    blocks.leave(&mut load);
     load.instructions().end();
 
     let mut types = TypeSection::new();
     types.ty().function([], []);
+    types.ty().function([wasm_encoder::ValType::I64], []);
     let mut functions = FunctionSection::new();
-    functions.function(0).function(0);
+    functions.function(0).function(1);
     let mut own_memory = MemorySection::new();
     let pages = cells.next.div_ceil(PAGE).max(1);
     own_memory.memory(MemoryType {
@@ -189,6 +204,37 @@ impl Cells {
         let offset = self.next;
         self.next += CELL;
         MemArg { offset, align, memory_index: self.memory }
+    }
+}
+
+/// The parts of the load function that are skipped where their bit is not set.
+#[derive(Default)]
+struct Blocks {
+    open: Option<u64>,
+}
+
+impl Blocks {
+    /// Begins the block of the cell at `offset`, unless it has begun.
+    fn enter(&mut self, load: &mut Function, offset: u64) {
+        let bit = (offset / BLOCK).min(LAST_BIT);
+        if self.open == Some(bit) {
+            return;
+        }
+        self.leave(load);
+        self.open = Some(bit);
+        load.instructions()
+            .block(BlockType::Empty)
+            .local_get(0)
+            .i64_const((1u64 << bit).cast_signed())
+            .i64_and()
+            .i64_eqz()
+            .br_if(0);
+    }
+
+    fn leave(&mut self, load: &mut Function) {
+        if self.open.take().is_some() {
+            load.instructions().end();
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use super::refuse::{Place, Reason, Refusal};
 use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes.
-pub const REWRITER_VERSION: u32 = 1;
+pub const REWRITER_VERSION: u32 = 2;
 
 /// The two forms of a component that are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,9 +43,14 @@ pub struct Rewritten {
     /// The new component, validated.
     pub wasm: Vec<u8>,
     /// Suffixes of the accessors, in the order in which they are to be called. For each suffix `s` the
-    /// component exports `dormouse-save{s}` and `dormouse-load{s}`, functions without parameters and
-    /// results. To save: call every save, then copy all memories. To restore: put all memories in
-    /// place, then call every load. Both variants have the same.
+    /// component exports `dormouse-save{s}`, a function without parameters and result, and
+    /// `dormouse-load{s}`, which takes a mask. To save: call every save, then copy all memories. To
+    /// restore: put all memories in place, then call every load with [`LOAD_ALL`]. Both variants have
+    /// the same.
+    ///
+    /// An accessor keeps everything in a memory of its own, which is the last of its level. Bit `n` of
+    /// the mask stands for the bytes of that memory from `n` times [`LOAD_BLOCK`], the last bit for all
+    /// that follow: where they are what was loaded before, the bit can be left out.
     pub accessors: Vec<String>,
     /// How many linear memories an instance has, those of accessors included. Both variants create
     /// them in the same order.
@@ -53,6 +58,11 @@ pub struct Rewritten {
     /// How many mutable globals an instance has.
     pub globals: usize,
 }
+
+/// A mask for which everything is loaded.
+pub const LOAD_ALL: u64 = u64::MAX;
+/// Bytes of an accessor's memory for which a bit of the mask stands.
+pub const LOAD_BLOCK: usize = accessor::BLOCK as usize;
 
 /// The name of the export that saves one level's globals.
 pub fn save_export(suffix: &str) -> String {

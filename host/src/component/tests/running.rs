@@ -4,7 +4,7 @@ use wasmtime::component::{Component, Instance, Linker};
 use wasmtime::{Engine, Store, StoreContextMut};
 
 use super::wat;
-use crate::component::{Rewritten, Variant, load_export, rewrite, save_export};
+use crate::component::{LOAD_ALL, Rewritten, Variant, load_export, rewrite, save_export};
 
 /// What the host of `a:b/i` has been asked to do.
 #[derive(Default)]
@@ -58,10 +58,19 @@ impl Running {
         function.call(&mut self.store, ()).unwrap().0
     }
 
-    fn each(&mut self, name: fn(&str) -> String) {
+    fn save(&mut self) {
         for suffix in self.accessors.clone() {
-            let function = self.instance.get_typed_func::<(), ()>(&mut self.store, name(&suffix)).unwrap();
+            let name = save_export(&suffix);
+            let function = self.instance.get_typed_func::<(), ()>(&mut self.store, name).unwrap();
             function.call(&mut self.store, ()).unwrap();
+        }
+    }
+
+    fn load(&mut self, mask: u64) {
+        for suffix in self.accessors.clone() {
+            let name = load_export(&suffix);
+            let function = self.instance.get_typed_func::<(u64,), ()>(&mut self.store, name).unwrap();
+            function.call(&mut self.store, (mask,)).unwrap();
         }
     }
 }
@@ -111,12 +120,15 @@ fn loading_brings_saved_globals_back() {
     run.call("step4");
     let saved = [11111, once, 11111, once];
     assert_eq!(sums(&mut run), saved);
-    run.each(save_export);
+    run.save();
     for step in ["step1", "step2", "step3", "step4"] {
         run.call(step);
     }
     assert_ne!(sums(&mut run), saved);
-    run.each(load_export);
+    let stepped = sums(&mut run);
+    run.load(!1);
+    assert_eq!(sums(&mut run), stepped, "all of it is in the first block");
+    run.load(LOAD_ALL);
     assert_eq!(sums(&mut run), saved);
 }
 
@@ -151,4 +163,44 @@ fn handles_reach_the_host_as_numbers() {
     assert_eq!(run.call("run"), 0x0700_0002);
     assert_eq!(run.call("run"), 0x0700_0003);
     assert_eq!(run.store.data().dropped, [0x0700_0001, 0x0700_0002]);
+}
+
+/// A mask loads just the blocks whose bits are set, the last bit all the rest.
+#[test]
+fn a_mask_loads_some_of_many_globals() {
+    const GLOBALS: usize = 2200;
+    let globals: String = (0..GLOBALS).map(|_| "(global (mut i32) (i32.const 0))".to_owned()).collect();
+    let add: String =
+        (0..GLOBALS).map(|n| format!("(global.set {n} (i32.add (global.get {n}) (i32.const 1)))")).collect();
+    let sum = |from: usize, to: usize| -> String {
+        (from..to).map(|n| format!("(global.get {n}) i32.add ")).collect()
+    };
+    let wasm = wat(&format!(
+        r#"(component
+            (core module $m {globals}
+                (func (export "step") (result i32) {add} i32.const 0)
+                (func (export "first") (result i32) i32.const 0 {})
+                (func (export "second") (result i32) i32.const 0 {})
+                (func (export "rest") (result i32) i32.const 0 {}))
+            (core instance $i (instantiate $m))
+            (func (export "step") (result u32) (canon lift (core func $i "step")))
+            (func (export "first") (result u32) (canon lift (core func $i "first")))
+            (func (export "second") (result u32) (canon lift (core func $i "second")))
+            (func (export "rest") (result u32) (canon lift (core func $i "rest"))))"#,
+        sum(0, 32),
+        sum(32, 64),
+        sum(63 * 32, GLOBALS),
+    ));
+    let rest = (GLOBALS - 63 * 32) as u32;
+    let mut run = Running::start(&wasm, Variant::Boot);
+    let sums = |run: &mut Running| ["first", "second", "rest"].map(|name| run.call(name));
+    run.save();
+    run.call("step");
+    assert_eq!(sums(&mut run), [32, 32, rest]);
+    run.load(1 << 1);
+    assert_eq!(sums(&mut run), [32, 0, rest]);
+    run.load(1 << 63);
+    assert_eq!(sums(&mut run), [32, 0, 0]);
+    run.load(LOAD_ALL);
+    assert_eq!(sums(&mut run), [0, 0, 0]);
 }
