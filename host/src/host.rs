@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{Disk, NewAgent, Store, StoreOptions, ZoneSpec};
+use zone_vfs::store::{DamagedAgent, Disk, NewAgent, Store, StoreError, StoreOptions, ZoneSpec};
 
 use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
@@ -289,10 +289,31 @@ impl Host {
         Ok(self.shared.adopt(store.disk(id)?))
     }
 
-    /// The agents, by name.
+    /// The agents, by name, but for those that are [damaged](Self::damaged).
     pub fn agents(&self) -> Result<Vec<Agent>, AgentError> {
         let store = self.store()?;
-        store.agents()?.into_iter().map(|(_, id)| Ok(self.shared.adopt(store.disk(id)?))).collect()
+        let mut agents = Vec::new();
+        for (_, id) in store.agents()? {
+            match store.disk(id) {
+                Err(StoreError::DamagedAgent { .. }) => {}
+                disk => agents.push(self.shared.adopt(disk?)),
+            }
+        }
+        Ok(agents)
+    }
+
+    /// The agents that cannot be read, and why. [`agents`](Self::agents) finds out which these are.
+    pub fn damaged(&self) -> Result<Vec<DamagedAgent>, AgentError> {
+        Ok(self.store()?.damaged()?)
+    }
+
+    /// Removes an agent that cannot be read.
+    pub fn remove_damaged(&self, name: &str) -> Result<(), AgentError> {
+        let store = self.store()?;
+        let id = store.find(name)?.ok_or_else(|| AgentError::NoAgent(name.into()))?;
+        store.remove(id)?;
+        self.shared.reap_images()?;
+        Ok(())
     }
 
     /// Removes an agent, and the image files that nothing needs any more.
@@ -391,7 +412,12 @@ impl HostShared {
     fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
         let store = self.store()?;
         for (_, id) in store.agents()? {
-            let about: AgentAbout = journal::decode(&store.disk(id)?.info()?.about)?;
+            let disk = match store.disk(id) {
+                // it may be its component
+                Err(StoreError::DamagedAgent { .. }) => return Ok(()),
+                disk => disk?,
+            };
+            let about: AgentAbout = journal::decode(&disk.info()?.about)?;
             if about.component == *hash {
                 return Ok(());
             }
@@ -487,7 +513,11 @@ impl HostShared {
         let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
         let mut components = HashSet::new();
         for (_, id) in store.agents()? {
-            let disk = store.disk(id)?;
+            let disk = match store.disk(id) {
+                // what it names cannot be known
+                Err(StoreError::DamagedAgent { .. }) => return Ok(0),
+                disk => disk?,
+            };
             let about: AgentAbout = journal::decode(&disk.info()?.about)?;
             components.insert(about.component);
             for generation in disk.generations() {

@@ -73,6 +73,10 @@ impl SharedFiles {
         Self { device, file_len, state: Mutex::new((files, tail)) }
     }
 
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
     pub fn tail(&self) -> LogPosition {
         self.lock().1
     }

@@ -182,6 +182,16 @@ impl Log {
         Ok(Self { queue, files, thread: Some(thread) })
     }
 
+    /// Reads every record from `from` on again, and gives where the log ends. Nobody may commit meanwhile.
+    pub(crate) fn read(
+        &self,
+        options: &LogOptions,
+        from: LogPosition,
+        on_record: &mut dyn FnMut(Record) -> Result<(), LogError>,
+    ) -> Result<LogPosition, LogError> {
+        Ok(recovery::recover(self.files.device(), options, from, on_record)?.tail)
+    }
+
     /// Queues `record`. `done` runs on the committer's thread, once: with a position when the
     /// record is durable, with an error when it was refused or its fate is unknown. For one agent,
     /// records are acknowledged in the order in which they were queued, and when one is refused

@@ -23,6 +23,8 @@ pub(super) struct Writer {
     pub entries: Vec<Entry>,
     /// Where the last footer lies; 0 for none.
     pub last_footer: u64,
+    /// How many frames it has.
+    pub frames: u32,
 }
 
 impl Writer {
@@ -58,7 +60,9 @@ impl State {
         }
         let Some(writer) = &mut self.writer else { unreachable!("a segment was begun above") };
         let stored = (frame.len() - FRAME_HEADER) as u32;
-        let location = Location { segment: writer.number, offset: writer.len(), stored };
+        let location =
+            Location { segment: writer.number, offset: writer.len(), stored, ordinal: writer.frames };
+        writer.frames += 1;
         writer.pending.extend_from_slice(frame);
         writer.entries.push((hash, location));
         self.index.insert(hash, location);
@@ -83,10 +87,18 @@ impl State {
             pending: footer::segment_header(number).to_vec(),
             entries: Vec::new(),
             last_footer: 0,
+            frames: 0,
         };
         if let Some(full) = self.writer.replace(begun) {
-            self.full_bytes += full.written;
-            self.full_segments += 1;
+            self.unsynced.push(Arc::new(Full::new(full)));
+        }
+        Ok(())
+    }
+
+    /// Closes the written segment if anything is in it. The next frame begins another.
+    pub fn close_writer(&mut self) -> Result<(), ChunkError> {
+        self.drain()?;
+        if let Some(full) = self.writer.take_if(|it| it.frames > 0) {
             self.unsynced.push(Arc::new(Full::new(full)));
         }
         Ok(())
@@ -116,7 +128,7 @@ impl State {
 pub(super) struct Full {
     pub number: u32,
     pub file: Arc<dyn DeviceFile>,
-    len: u64,
+    pub len: u64,
     entries: Vec<Entry>,
     last_footer: u64,
 }

@@ -94,7 +94,8 @@ pub(super) fn decode(bytes: &[u8], segment: u32) -> (Vec<Entry>, u64) {
     let entries = entries.iter().map(|entry| {
         let mut hash = [0; 32];
         hash.copy_from_slice(&entry[..32]);
-        (Hash(hash), Location { segment, offset: u64_at(entry, 32), stored: u32_at(entry, 40) })
+        let (offset, stored) = (u64_at(entry, 32), u32_at(entry, 40));
+        (Hash(hash), Location { segment, offset, stored, ordinal: 0 })
     });
     (entries.collect(), u64_at(bytes, 8))
 }

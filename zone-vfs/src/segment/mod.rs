@@ -4,17 +4,22 @@
 //! - `footer`: what a file holds, so that opening need not read it all
 //! - `open`: finding out what is there, also after a crash
 //! - `append`: the file that is written
+//! - `index`: where each frame lies
 //! - `cache`: frames read lately
+//! - `marks`, `sweep`: giving back what nothing needs
 
 mod append;
 mod cache;
 mod footer;
 mod frame;
+mod index;
+mod marks;
 mod open;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +30,10 @@ use crate::log::Barrier;
 use append::{Full, Writer};
 use cache::Cache;
 use frame::FRAME_HEADER;
+use index::Index;
+pub(crate) use marks::Marks;
+pub use sweep::Swept;
+use sweep::Watch;
 
 /// The version of the format of segments that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -129,11 +138,20 @@ pub struct SegmentStats {
 
 /// Where a frame lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Location {
+pub(crate) struct Location {
     segment: u32,
     offset: u64,
     /// Bytes behind the frame's header.
     stored: u32,
+    /// How many frames of the segment come before it.
+    ordinal: u32,
+}
+
+impl Location {
+    /// Bytes of the whole frame.
+    pub(crate) fn bytes(self) -> u64 {
+        FRAME_HEADER as u64 + u64::from(self.stored)
+    }
 }
 
 /// The content-addressed store of one tenant. Clones of the `Arc` around it may be used by many
@@ -148,16 +166,19 @@ pub struct Segments {
 }
 
 struct State {
-    index: HashMap<Hash, Location>,
+    index: Index,
     writer: Option<Writer>,
     next_number: u32,
     /// Full segments that no flush has reached yet.
     unsynced: Vec<Arc<Full>>,
     readers: HashMap<u32, Arc<dyn DeviceFile>>,
     cache: Cache,
-    /// Bytes of all segments but the written one.
-    full_bytes: u64,
-    full_segments: u64,
+    /// Full segments that are durable, with their bytes.
+    full: BTreeMap<u32, u64>,
+    /// What is needed is being marked.
+    watch: Option<Watch>,
+    /// Segments on their way out: what lies in them does not count as stored when it is put.
+    condemned: BTreeSet<u32>,
     poisoned: Option<Arc<str>>,
     closed: bool,
 }
@@ -198,17 +219,17 @@ impl Segments {
         let current = state.writer.as_ref().filter(|it| it.synced < it.written);
         let current = current.map(|it| (it.number, it.file.clone(), it.written));
         drop(state);
-        let mut footers = 0;
+        let mut sealed = Vec::with_capacity(full.len());
         for it in &full {
             #[cfg(test)]
-            let sealed = match self.options.planted {
+            let footer = match self.options.planted {
                 Planted::FooterBeforeData => it.seal(&self.key).and_then(|len| it.file.flush().map(|()| len)),
                 _ => it.file.flush().and_then(|()| it.seal(&self.key)),
             };
             #[cfg(not(test))]
-            let sealed = it.file.flush().and_then(|()| it.seal(&self.key));
-            match sealed {
-                Ok(bytes) => footers += bytes,
+            let footer = it.file.flush().and_then(|()| it.seal(&self.key));
+            match footer {
+                Ok(footer) => sealed.push((it.number, it.len + footer)),
                 Err(error) => return Err(self.lock().poison(&path(it.number), &error)),
             }
         }
@@ -218,7 +239,7 @@ impl Segments {
             return Err(self.lock().poison(&path(*number), &error));
         }
         let mut state = self.lock();
-        state.full_bytes += footers;
+        state.full.extend(sealed);
         // The written segment may have become full meanwhile, with more than was flushed.
         state.unsynced.retain(|it| full.iter().all(|flushed| flushed.number != it.number));
         if let (Some(writer), Some((number, _, written))) = (&mut state.writer, current)
@@ -252,16 +273,19 @@ impl Segments {
     pub fn stats(&self) -> SegmentStats {
         let state = self.lock();
         let written = state.writer.as_ref().map_or(0, Writer::len);
-        SegmentStats {
-            segments: state.full_segments + u64::from(state.writer.is_some()),
-            frames: state.index.len() as u64,
-            bytes: state.full_bytes + written,
-        }
+        let full = state.full.values().sum::<u64>() + state.unsynced.iter().map(|it| it.len).sum::<u64>();
+        let segments = state.full.len() + state.unsynced.len() + usize::from(state.writer.is_some());
+        SegmentStats { segments: segments as u64, frames: state.index.len(), bytes: full + written }
+    }
+
+    /// Where the frame of `hash` lies.
+    pub(crate) fn locate(&self, hash: &Hash) -> Result<Location, ChunkError> {
+        self.lock().index.get(hash).ok_or(ChunkError::Missing(*hash))
     }
 
     /// Whether something is stored under `hash`.
     pub fn contains(&self, hash: &Hash) -> bool {
-        self.lock().index.contains_key(hash)
+        self.lock().index.get(hash).is_some()
     }
 
     fn source(&self, hash: &Hash) -> Result<Source, ChunkError> {
@@ -269,7 +293,7 @@ impl Segments {
         if let Some(plain) = state.cache.get(hash) {
             return Ok(Source::Plain(plain));
         }
-        let location = *state.index.get(hash).ok_or(ChunkError::Missing(*hash))?;
+        let location = state.index.get(hash).ok_or(ChunkError::Missing(*hash))?;
         if let Some(writer) = &state.writer
             && writer.number == location.segment
         {
@@ -301,11 +325,20 @@ impl Segments {
     }
 }
 
-impl ChunkStore for Segments {
-    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
-        let bytes = match self.source(hash)? {
-            Source::Plain(plain) => return Ok(plain),
-            Source::Bytes(bytes) => bytes,
+impl Segments {
+    /// What is stored under `hash`, without keeping it in the cache: for walks through everything.
+    pub(crate) fn read(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        match self.source(hash)? {
+            Source::Plain(plain) => Ok(plain),
+            source => self.plain(hash, &Self::frame_bytes(hash, source)?),
+        }
+    }
+
+    /// The frame of `hash` as it lies on the disk; not verified.
+    fn frame_bytes(hash: &Hash, source: Source) -> Result<Vec<u8>, ChunkError> {
+        match source {
+            Source::Plain(plain) => Ok(frame::encode(FrameKind::Chunk, &plain, hash)),
+            Source::Bytes(bytes) => Ok(bytes),
             Source::File(file, location) => {
                 let mut bytes = vec![0; FRAME_HEADER + location.stored as usize];
                 file.read_at(location.offset, &mut bytes).map_err(|error| {
@@ -315,20 +348,26 @@ impl ChunkStore for Segments {
                     }
                     ChunkError::Io(Arc::new(error))
                 })?;
-                bytes
+                Ok(bytes)
             }
-        };
+        }
+    }
+
+    fn plain(&self, hash: &Hash, frame: &[u8]) -> Result<Arc<[u8]>, ChunkError> {
         let damaged = |reason: &str| ChunkError::Damaged { hash: *hash, reason: reason.to_owned() };
-        let header = frame::peek(&bytes).map_err(damaged)?;
+        let header = frame::peek(frame).map_err(damaged)?;
         if header.hash != *hash {
             return Err(damaged("another frame lies in its place"));
         }
-        let plain: Arc<[u8]> = frame::plain(&header, &bytes, &self.key).map_err(damaged)?.into();
-        self.lock().cache.put(*hash, plain.clone());
-        Ok(plain)
+        Ok(frame::plain(&header, frame, &self.key).map_err(damaged)?.into())
     }
 
-    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+    /// As `put`; what was not there is written twice, so that one damaged place on the disk takes not both.
+    pub(crate) fn put_twice(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+        self.put_copies(kind, plain, 2)
+    }
+
+    fn put_copies(&self, kind: FrameKind, plain: &[u8], copies: u32) -> Result<Hash, ChunkError> {
         if plain.len() > MAX_FRAME {
             let message = format!("a frame of {} bytes exceeds the limit of {MAX_FRAME}", plain.len());
             return Err(ChunkError::Io(Arc::new(io::Error::new(io::ErrorKind::InvalidInput, message))));
@@ -340,9 +379,51 @@ impl ChunkStore for Segments {
         let frame = frame::encode(kind, plain, &hash);
         let mut state = self.lock();
         if !state.holds(&hash)? {
-            state.append(&*self.device, &self.options, hash, &frame)?;
+            for _ in 0..copies {
+                state.append(&*self.device, &self.options, hash, &frame)?;
+            }
         }
         Ok(hash)
+    }
+
+    /// Looks for another copy of a frame that does not read; whether there is one, which counts from here on.
+    pub(crate) fn rescue(&self, hash: &Hash) -> bool {
+        let (known, numbers) = {
+            let state = self.lock();
+            let written = state.writer.as_ref().map(|it| it.number);
+            let numbers: Vec<u32> = state.full.keys().copied().chain(written).collect();
+            (state.index.get(hash), numbers)
+        };
+        for number in numbers {
+            let Ok(entries) = open::read_entries(&*self.device, number, &self.key, &self.options) else {
+                continue;
+            };
+            let copies = entries.into_iter().filter(|it| it.0 == *hash && Some(it.1) != known);
+            for (_, location) in copies {
+                let file = self.device.open(&path(number), Caching::Cached);
+                if file.is_ok_and(|it| sweep::read_sound(&*it, hash, location, &self.key).is_some()) {
+                    tracing::warn!(%hash, file = path(number), "a damaged frame was found again");
+                    self.lock().index.insert(*hash, location);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+impl ChunkStore for Segments {
+    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        let plain = match self.source(hash)? {
+            Source::Plain(plain) => return Ok(plain),
+            source => self.plain(hash, &Self::frame_bytes(hash, source)?)?,
+        };
+        self.lock().cache.put(*hash, plain.clone());
+        Ok(plain)
+    }
+
+    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+        self.put_copies(kind, plain, 1)
     }
 }
 
@@ -373,9 +454,16 @@ impl State {
         }
     }
 
-    fn holds(&self, hash: &Hash) -> Result<bool, ChunkError> {
+    /// Whether a frame need not be written, since it is there and stays.
+    fn holds(&mut self, hash: &Hash) -> Result<bool, ChunkError> {
         self.alive()?;
-        Ok(self.index.contains_key(hash))
+        let Some(place) = self.index.get(hash).filter(|it| !self.condemned.contains(&it.segment)) else {
+            return Ok(false);
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.marks.add(place);
+        }
+        Ok(true)
     }
 
     fn has_unsynced(&self) -> Result<bool, ChunkError> {

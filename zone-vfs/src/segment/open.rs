@@ -5,16 +5,17 @@
 //! what was written later may have reached the disk all the same; it is searched for, and from
 //! there on content is believed only by its keyed hash, so that no guest's data pass for a frame.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::append::Writer;
 use super::cache::Cache;
 use super::footer::{self, Entry, SEGMENT_HEADER};
 use super::frame::{self, FRAME_HEADER, FRAME_MAGIC};
+use super::index::Index;
 use super::{
     FOLDER, FORMAT_VERSION, Location, MAX_SEGMENT_FILE, SegmentError, SegmentOptions, State, number_of, path,
 };
-use crate::device::{Caching, Device, DeviceFile, is_no_space};
+use crate::device::{BLOCK, Caching, Device, DeviceFile, is_no_space};
 
 /// Bytes that are looked at in a segment behind what does not read. Frames there were not durable,
 /// or the disk is rotten, so this is a rescue; the limit keeps content that is full of what looks
@@ -27,14 +28,15 @@ pub(super) fn open(
     options: &SegmentOptions,
 ) -> Result<State, SegmentError> {
     let mut state = State {
-        index: HashMap::new(),
+        index: Index::default(),
         writer: None,
         next_number: 1,
         unsynced: Vec::new(),
         readers: HashMap::new(),
         cache: Cache::new(options.cache),
-        full_bytes: 0,
-        full_segments: 0,
+        full: BTreeMap::new(),
+        watch: None,
+        condemned: BTreeSet::new(),
         poisoned: None,
         closed: false,
     };
@@ -49,9 +51,8 @@ pub(super) fn open(
             device.remove(&found.path).map_err(io_error(&found.path))?;
             continue;
         }
-        for (hash, location) in &found.entries {
-            state.index.entry(*hash).or_insert(*location);
-        }
+        let frames = found.entries.len() as u32;
+        state.index.add(found.entries.iter().copied());
         // An earlier process may have ended before a flush: what is now believed becomes durable.
         let is_last = Some(number) == numbers.last();
         let resumes = is_last && !found.is_torn && found.len < options.segment_len;
@@ -66,10 +67,10 @@ pub(super) fn open(
                 pending: Vec::new(),
                 entries: if found.has_footer { Vec::new() } else { found.entries },
                 last_footer: found.last_footer,
+                frames,
             });
         } else {
-            state.full_bytes += len;
-            state.full_segments += 1;
+            state.full.insert(*number, len);
         }
     }
     Ok(state)
@@ -103,21 +104,59 @@ fn look_at(
         });
     }
     let mut head = [0; SEGMENT_HEADER];
-    if len >= SEGMENT_HEADER as u64 {
-        file.read_at(0, &mut head).map_err(io_error(&path))?;
+    if len >= SEGMENT_HEADER as u64 && file.read_at(0, &mut head).is_err() {
+        // as good as damaged: the frames behind it can be sound
+        head.fill(0);
     }
     if let Some(found) = footer::segment_version(&head)
         && found > FORMAT_VERSION
     {
         return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
     }
-    if let Some((entries, last_footer)) = read_footers(&*file, number, len, key).map_err(io_error(&path))? {
+    // footers that the device cannot read are as good as none
+    if let Ok(Some((entries, last_footer))) = read_footers(&*file, number, len, key) {
+        let entries = numbered(entries);
         return Ok(Found { path, file, len, entries, has_footer: true, last_footer, is_torn: false });
     }
-    let mut bytes = vec![0; len as usize];
-    file.read_at(0, &mut bytes).map_err(io_error(&path))?;
+    let (bytes, is_whole) = read_what_reads(&*file, len);
     let (entries, is_torn) = scan(&bytes, number, key, options);
-    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn })
+    let entries = numbered(entries);
+    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn: is_torn || !is_whole })
+}
+
+/// In the order in which they lie, each with its ordinal.
+fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_unstable_by_key(|(_, location)| location.offset);
+    for (ordinal, (_, location)) in entries.iter_mut().enumerate() {
+        location.ordinal = ordinal as u32;
+    }
+    entries
+}
+
+/// The whole file; zeros where the device reads nothing, and whether there is such a place.
+fn read_what_reads(file: &dyn DeviceFile, len: u64) -> (Vec<u8>, bool) {
+    let mut bytes = vec![0; len as usize];
+    if file.read_at(0, &mut bytes).is_ok() {
+        return (bytes, true);
+    }
+    let mut is_whole = true;
+    for (at, block) in bytes.chunks_mut(BLOCK).enumerate() {
+        if file.read_at((at * BLOCK) as u64, block).is_err() {
+            block.fill(0);
+            is_whole = false;
+        }
+    }
+    (bytes, is_whole)
+}
+
+/// The frames of a segment, in the order in which they lie.
+pub(super) fn read_entries(
+    device: &dyn Device,
+    number: u32,
+    key: &[u8; 32],
+    options: &SegmentOptions,
+) -> Result<Vec<Entry>, SegmentError> {
+    Ok(look_at(device, number, key, options)?.entries)
 }
 
 /// All entries by the chain of footers that begins at the file's end; `None` where any part of
@@ -202,7 +241,7 @@ fn sound_frame(
     if !is_sound || key.is_some_and(|key| frame::plain(&header, whole, key).is_err()) {
         return None;
     }
-    let location = Location { segment, offset: at as u64, stored: header.stored as u32 };
+    let location = Location { segment, offset: at as u64, stored: header.stored as u32, ordinal: 0 };
     Some(((header.hash, location), whole.len()))
 }
 

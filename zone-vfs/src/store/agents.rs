@@ -5,23 +5,48 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
+use super::catalogue::{Carried, StoredAgent};
 use super::commit::{Commit, Settle};
 use super::disk::{Disk, Done, wait};
-use super::entry::{Cause, Entry, Payload, Role, ZoneSpec};
+use super::entry::{self, Cause, Entry, Role, ZoneSpec};
 use super::shared::{Mounts, SharedId, SharedZones};
 use super::state::State;
 use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
-use crate::log::LogPosition;
+use crate::log::{LogPosition, Record};
 
 /// Where an agent's state is.
 pub(super) enum Slot {
     /// In the catalogue, not read yet.
-    Stored(Payload),
+    Stored(StoredAgent),
     /// In memory.
     Live(Arc<Disk>),
+    /// Cannot be read. It can be removed, and keeps what there is of it until then.
+    Damaged(Box<Damaged>),
     /// Being made: the name is taken.
     Reserved,
+}
+
+/// An agent, or a shared zone, whose state cannot be read.
+#[derive(Clone)]
+pub(super) struct Damaged {
+    /// As the next catalogue has it, but for `records`.
+    pub stored: StoredAgent,
+    /// Records that the catalogue does not have.
+    pub records: Arc<Vec<Carried>>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// An agent that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedAgent {
+    /// Which.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub reason: String,
 }
 
 #[derive(Default)]
@@ -69,8 +94,8 @@ impl Shared {
         let mut agents = self.agents();
         match agents.slots.get(&id) {
             Some(Slot::Live(disk)) if disk.role() == Role::Agent => Ok(disk.clone()),
-            Some(Slot::Stored(payload)) => {
-                let mut state = catalogue::read_state(id, payload, &self.segments)?;
+            Some(Slot::Stored(_)) => {
+                let mut state = self.stored_state(&mut agents, id)?;
                 // the checkpoint may have been made in the middle of a turn
                 state.abandon();
                 if state.role != Role::Agent {
@@ -81,8 +106,48 @@ impl Shared {
                 agents.slots.insert(id, Slot::Live(disk.clone()));
                 Ok(disk)
             }
+            Some(Slot::Damaged(damaged)) => {
+                Err(StoreError::DamagedAgent { agent: id, reason: damaged.reason.clone() })
+            }
             Some(Slot::Live(_) | Slot::Reserved) | None => Err(StoreError::NoAgent(id)),
         }
+    }
+
+    /// Reads a stored state. One that is damaged is one from here on, and harms nobody else.
+    pub(super) fn stored_state(&self, agents: &mut Agents, id: AgentId) -> Result<State, StoreError> {
+        let Some(Slot::Stored(stored)) = agents.slots.get(&id) else { return Err(StoreError::NoAgent(id)) };
+        match catalogue::read_state(stored, &self.segments) {
+            Err(e) if e.is_of_one_agent() => {
+                let damaged =
+                    Damaged { stored: stored.clone(), records: Arc::default(), reason: e.to_string() };
+                let reason = damaged.reason.clone();
+                tracing::error!(agent = %id, reason, "an agent is damaged");
+                agents.slots.insert(id, Slot::Damaged(Box::new(damaged)));
+                Err(StoreError::DamagedAgent { agent: id, reason })
+            }
+            read => read,
+        }
+    }
+
+    /// Removes an agent that cannot be read: its record needs no more than its number.
+    fn remove_damaged(self: &Arc<Self>, damaged: &Damaged) -> Result<(), StoreError> {
+        let StoredAgent { id, name, epoch, sequence, .. } = &damaged.stored;
+        let record = Record {
+            agent: *id,
+            epoch: epoch.next(),
+            sequence: sequence.next(),
+            needs: Vec::new(),
+            body: entry::encode(&[Entry::Opened { incarnation: self.incarnation }, Entry::Removed])?,
+        };
+        self.gate.enter();
+        let result = self.log.commit(record);
+        if result.is_ok() {
+            let mut agents = self.agents();
+            agents.forget(*id, Role::Agent, name);
+            agents.removed.insert(*id, self.log.tail());
+        }
+        self.gate.leave();
+        Ok(result.map(|_| ())?)
     }
 
     /// Takes name and id, and mounts what the agent mounts.
@@ -199,7 +264,16 @@ impl Store {
     /// Removes an agent: its name is free, its records are gone with the next checkpoint.
     pub fn remove(&self, id: AgentId) -> Result<(), StoreError> {
         let shared = self.shared()?;
-        let disk = shared.disk(id)?;
+        let disk = match shared.disk(id) {
+            Err(StoreError::DamagedAgent { .. }) => {
+                let damaged = match shared.agents().slots.get(&id) {
+                    Some(Slot::Damaged(damaged)) => damaged.clone(),
+                    _ => return Err(StoreError::NoAgent(id)),
+                };
+                return shared.remove_damaged(&damaged);
+            }
+            disk => disk?,
+        };
         let name = disk.lock().state.name.clone();
         let settle: Settle = Box::new(move |shared, is_removed| {
             if is_removed {
@@ -210,6 +284,7 @@ impl Store {
             }
         });
         wait(|done| Commit::start(&disk, |_| Ok(vec![Entry::Removed]), Some(settle), done))?;
+        shared.readers.departed(&disk);
         disk.let_go();
         Ok(())
     }
@@ -229,7 +304,21 @@ impl Store {
             .filter(|id| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None)))
     }
 
-    /// The agents, by name.
+    /// The agents that cannot be read, by name. They are among [`agents`](Self::agents), [`disk`](Self::disk)
+    /// says why, and they can be removed. Whether the others can be read is known when they are asked for;
+    /// [`scrub`](Self::scrub) finds out.
+    pub fn damaged(&self) -> Result<Vec<DamagedAgent>, StoreError> {
+        let agents = self.shared()?.agents();
+        let damaged = agents.names.iter().filter_map(|(name, id)| match agents.slots.get(id) {
+            Some(Slot::Damaged(it)) => {
+                Some(DamagedAgent { id: *id, name: name.clone(), reason: it.reason.clone() })
+            }
+            _ => None,
+        });
+        Ok(damaged.collect())
+    }
+
+    /// The agents, by name, damaged ones too.
     pub fn agents(&self) -> Result<Vec<(String, AgentId)>, StoreError> {
         let agents = self.shared()?.agents();
         let there = |id: &AgentId| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None);

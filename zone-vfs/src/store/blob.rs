@@ -19,6 +19,14 @@ pub(super) fn put(chunks: &dyn ChunkStore, bytes: &[u8]) -> Result<Payload, Chun
     if bytes.len() <= INLINE {
         return Ok(Payload::Inline(bytes.to_vec()));
     }
+    put_stored(chunks, bytes)
+}
+
+/// Stores bytes of any size, so that whoever names them stays small.
+pub(super) fn put_stored(chunks: &dyn ChunkStore, bytes: &[u8]) -> Result<Payload, ChunkError> {
+    if bytes.is_empty() {
+        return Ok(Payload::Inline(Vec::new()));
+    }
     let stored =
         bytes.chunks(PIECE).map(|piece| chunks.put(FrameKind::Catalogue, piece)).collect::<Result<_, _>>()?;
     Ok(Payload::Stored { len: bytes.len() as u64, chunks: stored })

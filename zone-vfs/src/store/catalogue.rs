@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Cause, Payload, Role, ZoneSpec};
-use super::shared::SharedId;
+use super::history::{History, Piece};
 use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::{StoreError, blob};
-use crate::chunks::{ChunkStore, FrameKind};
+use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
 use crate::segment::Segments;
 use crate::zone::{StoredRoot, Zone, ZoneRoot};
@@ -20,56 +20,97 @@ const VERSION: u16 = 1;
 #[derive(Serialize, Deserialize)]
 pub(super) struct Catalogue {
     version: u16,
-    pub agents: Vec<(AgentId, String, Payload)>,
+    pub agents: Vec<StoredAgent>,
     /// Agents whose records may still be met at the beginning of the log, and count no more.
     pub removed: Vec<AgentId>,
     pub shared: Vec<CatalogueZone>,
 }
 
+/// An agent, or a shared zone, in the list: enough to know it by name and to remove it where nothing else of
+/// it can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredAgent {
+    pub id: AgentId,
+    pub name: String,
+    /// The epoch of its last record.
+    pub epoch: Epoch,
+    /// The number of its last record.
+    pub sequence: Sequence,
+    /// Its state; none where it was damaged before it had one.
+    pub state: Option<Payload>,
+    /// Lists of records that come after the state and could not take effect, since it is damaged.
+    pub carried: Vec<Payload>,
+}
+
 /// A shared zone in the list.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CatalogueZone {
-    pub id: SharedId,
-    pub name: String,
-    pub state: Payload,
+    pub stored: StoredAgent,
     /// The agents that mount it.
     pub mounted_by: Vec<AgentId>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredGeneration {
-    number: GenerationNumber,
-    cause: Cause,
-    about: Payload,
-    turn: Turn,
-    at: Timestamp,
-    roots: Vec<StoredRoot>,
+/// A record of a damaged agent, as the log had it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Carried {
+    pub epoch: Epoch,
+    pub sequence: Sequence,
+    pub needs: Vec<Hash>,
+    pub body: Vec<u8>,
+}
+
+impl StoredAgent {
+    /// Writes records of its that could not take effect.
+    pub fn carry(&mut self, records: &[Carried], segments: &Segments) -> Result<(), StoreError> {
+        if !records.is_empty() {
+            let bytes = postcard::to_stdvec(records).map_err(encoding)?;
+            self.carried.push(blob::put_stored(segments, &bytes)?);
+        }
+        Ok(())
+    }
+
+    /// One list of the records that it carries.
+    pub fn read_carried(payload: &Payload, chunks: &dyn ChunkStore) -> Result<Vec<Carried>, StoreError> {
+        postcard::from_bytes(&blob::get(chunks, payload)?).map_err(encoding)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredState {
+pub(super) struct StoredGeneration {
+    pub number: GenerationNumber,
+    pub cause: Cause,
+    pub about: Payload,
+    turn: Turn,
+    pub at: Timestamp,
+    pub roots: Vec<StoredRoot>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredState {
     version: u16,
     role: Role,
     name: String,
-    about: Payload,
+    pub about: Payload,
     created: Timestamp,
     parent: Option<(AgentId, GenerationNumber)>,
     epoch: Epoch,
     sequence: Sequence,
-    specs: Vec<ZoneSpec>,
+    pub specs: Vec<ZoneSpec>,
     /// What was synced, what was committed, and whether the first has changes that the second has not.
-    zones: Vec<(StoredRoot, StoredRoot, bool)>,
-    turn: Option<OpenTurn>,
+    pub zones: Vec<(StoredRoot, StoredRoot, bool)>,
+    pub turn: Option<OpenTurn>,
     last_turn: Turn,
-    generations: Vec<StoredGeneration>,
+    pub generations: Vec<StoredGeneration>,
     next_generation: GenerationNumber,
-    head: GenerationNumber,
-    /// The turns that are over, [`TURNS`] in each but the last.
-    history: Vec<Payload>,
+    pub head: GenerationNumber,
+    /// The turns that are over, but for the latest.
+    pub history: Vec<Piece>,
+    /// The latest turns that are over.
+    pub latest: Vec<TurnRecord>,
 }
 
-/// Turns in one piece of a stored history.
-const TURNS: usize = 1024;
+/// A generation's payload of more bytes than this is written once, not with the state each time.
+const LARGE_ABOUT: u64 = 512;
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn encoding(e: postcard::Error) -> StoreError {
@@ -91,7 +132,17 @@ pub(super) struct Frozen {
     stored: StoredState,
     roots: Vec<(ZoneRoot, ZoneRoot, bool)>,
     generations: Vec<Generation>,
-    history: Vec<TurnRecord>,
+    history: History,
+}
+
+/// What a frozen state became, from which the state itself learns what it need not keep in memory.
+pub(super) struct Written {
+    pub state: Payload,
+    pub epoch: Epoch,
+    pub sequence: Sequence,
+    pieces: Vec<Piece>,
+    zones: Vec<(StoredRoot, StoredRoot, bool)>,
+    generations: Vec<StoredGeneration>,
 }
 
 impl Frozen {
@@ -114,6 +165,7 @@ impl Frozen {
                 next_generation: state.next_generation,
                 head: state.head,
                 history: Vec::new(),
+                latest: Vec::new(),
             },
             roots: state.zones.iter().map(|z| (z.synced.clone(), z.head.clone(), z.ahead)).collect(),
             generations: state.generations.values().cloned().collect(),
@@ -122,39 +174,69 @@ impl Frozen {
     }
 
     /// Writes every node and chunk that is not in a segment yet, and the state itself.
-    pub fn write(mut self, segments: &Segments) -> Result<Payload, StoreError> {
+    pub fn write(mut self, segments: &Segments) -> Result<Written, StoreError> {
         for (synced, head, ahead) in &self.roots {
             self.stored.zones.push((synced.store(segments)?, head.store(segments)?, *ahead));
         }
         for g in self.generations {
+            let about = match g.about {
+                Payload::Inline(bytes) if bytes.len() as u64 > LARGE_ABOUT => {
+                    blob::put_stored(segments, &bytes)?
+                }
+                about => about,
+            };
             self.stored.generations.push(StoredGeneration {
                 number: g.number,
                 cause: g.cause,
-                about: g.about,
+                about,
                 turn: g.turn,
                 at: g.at,
                 roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
             });
         }
-        for turns in self.history.chunks(TURNS) {
-            self.stored.history.push(put(segments, &postcard::to_stdvec(turns).map_err(encoding)?)?);
-        }
-        put(segments, &postcard::to_stdvec(&self.stored).map_err(encoding)?)
+        let pieces = self.history.page(segments)?;
+        self.stored.history = self.history.pieces;
+        self.stored.latest = self.history.tail.iter().map(|turn| TurnRecord::clone(turn)).collect();
+        let state = blob::put_stored(segments, &postcard::to_stdvec(&self.stored).map_err(encoding)?)?;
+        let StoredState { epoch, sequence, zones, generations, .. } = self.stored;
+        Ok(Written { state, epoch, sequence, pieces, zones, generations })
     }
 }
 
-fn put(segments: &Segments, bytes: &[u8]) -> Result<Payload, StoreError> {
-    Ok(blob::put(segments, bytes)?)
+impl Written {
+    /// Lets go of what `state`, from which this was taken, need not keep in memory: it is read again where it
+    /// is needed.
+    pub fn relieve(&self, state: &mut State) {
+        state.history.paged(&self.pieces);
+        for (zone, (synced, head, _)) in state.zones.iter_mut().zip(&self.zones) {
+            for (root, stored) in [(&mut zone.synced, synced), (&mut zone.head, head)] {
+                let loaded = ZoneRoot::load(*stored);
+                if root.same_as(&loaded) {
+                    *root = loaded;
+                }
+            }
+        }
+        for stored in &self.generations {
+            if let Some(generation) = state.generations.get_mut(&stored.number) {
+                generation.about = stored.about.clone();
+                generation.roots = stored.roots.iter().copied().map(ZoneRoot::load).collect();
+            }
+        }
+    }
+}
+
+/// Reads an agent's state as it is stored.
+pub(super) fn read_stored(payload: &Payload, chunks: &dyn ChunkStore) -> Result<StoredState, StoreError> {
+    decode(&blob::get(chunks, payload)?)
 }
 
 /// Reads an agent's state; its trees are read as they are used.
-pub(super) fn read_state(
-    id: AgentId,
-    payload: &Payload,
-    segments: &Arc<Segments>,
-) -> Result<State, StoreError> {
-    let bytes = blob::get(&**segments, payload)?;
-    let stored: StoredState = decode(&bytes)?;
+pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Result<State, StoreError> {
+    let id = agent.id;
+    let Some(payload) = &agent.state else {
+        return Err(StoreError::Inconsistent { agent: id, reason: "it never had a state".into() });
+    };
+    let stored = read_stored(payload, &**segments)?;
     let chunks: Arc<dyn ChunkStore> = segments.clone();
     let zones = stored
         .zones
@@ -175,11 +257,8 @@ pub(super) fn read_state(
             (number, Generation { number, cause, about, turn, at, roots })
         })
         .collect();
-    let mut history: Vec<TurnRecord> = Vec::new();
-    for turns in &stored.history {
-        let turns: Vec<TurnRecord> = postcard::from_bytes(&blob::get(&*chunks, turns)?).map_err(encoding)?;
-        history.extend(turns);
-    }
+    let tail = stored.latest.into_iter().map(Arc::new).collect();
+    let history = History { pieces: stored.history, tail };
     let state = State {
         id,
         role: stored.role,
@@ -214,18 +293,35 @@ impl Catalogue {
         Self { version: VERSION, agents: Vec::new(), removed, shared: Vec::new() }
     }
 
-    /// Writes the list, and gives what the superblock names.
+    /// Writes the list, twice since all hangs on it, and gives what the superblock names.
     pub fn write(mut self, segments: &Segments) -> Result<Hash, StoreError> {
-        self.agents.sort_by_key(|(id, ..)| *id);
-        self.shared.sort_by_key(|zone| zone.id);
+        self.agents.sort_by_key(|agent| agent.id);
+        self.shared.sort_by_key(|zone| zone.stored.id);
         let bytes = postcard::to_stdvec(&self).map_err(encoding)?;
-        let payload = postcard::to_stdvec(&put(segments, &bytes)?).map_err(encoding)?;
-        Ok(segments.put(FrameKind::Catalogue, &payload)?)
+        let payload = blob::put_stored(&Twice(segments), &bytes)?;
+        let payload = postcard::to_stdvec(&payload).map_err(encoding)?;
+        Ok(segments.put_twice(FrameKind::Catalogue, &payload)?)
     }
 }
 
+struct Twice<'a>(&'a Segments);
+
+impl ChunkStore for Twice<'_> {
+    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        self.0.get(hash)
+    }
+
+    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+        self.0.put_twice(kind, plain)
+    }
+}
+
+/// Reads what a catalogue's address stands for: where the list is.
+pub(super) fn read_root(chunks: &dyn ChunkStore, hash: &Hash) -> Result<Payload, StoreError> {
+    postcard::from_bytes(&chunks.get(hash)?).map_err(encoding)
+}
+
 /// Reads the list of agents.
-pub(super) fn read(segments: &Segments, hash: &Hash) -> Result<Catalogue, StoreError> {
-    let payload: Payload = postcard::from_bytes(&segments.get(hash)?).map_err(encoding)?;
-    decode(&blob::get(segments, &payload)?)
+pub(super) fn read(chunks: &dyn ChunkStore, hash: &Hash) -> Result<Catalogue, StoreError> {
+    decode(&blob::get(chunks, &read_root(chunks, hash)?)?)
 }

@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-use super::agents::Slot;
-use super::catalogue::{Catalogue, CatalogueZone, Frozen};
-use super::entry::Payload;
+use super::agents::{Damaged, Slot};
+use super::catalogue::{Catalogue, CatalogueZone, Frozen, StoredAgent};
+use super::disk::Disk;
 use super::shared::SharedId;
 use super::{Shared, StoreError};
-use crate::id::AgentId;
+use crate::id::{AgentId, Hash};
 use crate::log::{CommitError, LogPosition};
 use crate::superblock::SuperblockError;
 
 enum Taken {
-    Stored(Payload),
-    Frozen(Box<Frozen>),
+    Stored(StoredAgent),
+    Frozen(Arc<Disk>, Box<Frozen>),
+    Damaged(Box<Damaged>),
 }
 
 /// What a checkpoint writes, as it stood when no commit was under way.
@@ -46,10 +47,19 @@ impl Shared {
     /// Makes a checkpoint. A failed write of the superblock poisons the store, as one of the segments
     /// does: the disk does not keep what it was given.
     pub(super) fn checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.checkpoint_with(|| Ok(())).map(|_| ())
+    }
+
+    /// Makes a checkpoint, gives the address of its catalogue, and does `first` while commits wait, before the
+    /// states are copied.
+    pub(super) fn checkpoint_with<R>(
+        self: &Arc<Self>,
+        first: impl FnOnce() -> Result<R, StoreError>,
+    ) -> Result<(Hash, R), StoreError> {
         if let Some(reason) = self.log.poisoned() {
             return Err(CommitError::Poisoned(reason).into());
         }
-        let made = self.write_checkpoint();
+        let made = self.write_checkpoint(first);
         if let Err(StoreError::Superblock(SuperblockError::Poisoned(reason))) = &made {
             self.log.poison(reason.clone());
         }
@@ -58,27 +68,23 @@ impl Shared {
 
     /// Commits wait only while the states are copied, which is a copy of roots.
     /// The lock of the superblock is held throughout, so no commit may ask for it.
-    fn write_checkpoint(self: &Arc<Self>) -> Result<(), StoreError> {
+    fn write_checkpoint<R>(
+        self: &Arc<Self>,
+        first: impl FnOnce() -> Result<R, StoreError>,
+    ) -> Result<(Hash, R), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        let (position, Taking { states, shared, removed }) = self.gate.stopped(|| {
+        let (position, done, Taking { states, shared, removed }) = self.gate.stopped(|| {
             let position = self.log.tail();
-            (position, self.take(position))
-        });
+            Ok::<_, StoreError>((position, first()?, self.take(position)))
+        })?;
         let mut list = Catalogue::new(removed);
         for (id, name, state) in states {
-            let state = match state {
-                Taken::Stored(payload) => payload,
-                Taken::Frozen(state) => state.write(&self.segments)?,
-            };
-            let id_shared = SharedId(id.0);
-            match shared.get(&id_shared) {
-                Some(mounted_by) => list.shared.push(CatalogueZone {
-                    id: id_shared,
-                    name,
-                    state,
-                    mounted_by: mounted_by.clone(),
-                }),
-                None => list.agents.push((id, name, state)),
+            let stored = self.write_state(id, name, state)?;
+            match shared.get(&SharedId(id.0)) {
+                Some(mounted_by) => {
+                    list.shared.push(CatalogueZone { stored, mounted_by: mounted_by.clone() });
+                }
+                None => list.agents.push(stored),
             }
         }
         let hash = list.write(&self.segments)?;
@@ -86,7 +92,25 @@ impl Shared {
         superblock.advance(Some(hash), position)?;
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
         self.log.recycle_before(position)?;
-        Ok(())
+        Ok((hash, done))
+    }
+
+    fn write_state(&self, id: AgentId, name: String, state: Taken) -> Result<StoredAgent, StoreError> {
+        match state {
+            Taken::Stored(stored) => Ok(stored),
+            Taken::Damaged(damaged) => {
+                let mut stored = damaged.stored;
+                stored.carry(&damaged.records, &self.segments)?;
+                Ok(stored)
+            }
+            Taken::Frozen(disk, frozen) => {
+                let written = frozen.write(&self.segments)?;
+                written.relieve(&mut disk.lock().state);
+                let (epoch, sequence) = (written.epoch, written.sequence);
+                let state = Some(written.state);
+                Ok(StoredAgent { id, name, epoch, sequence, state, carried: Vec::new() })
+            }
+        }
     }
 
     /// The agents and shared zones as they stand, and those that are gone and may have a record from
@@ -100,8 +124,12 @@ impl Shared {
         let states = agents.slots.iter().filter_map(|(id, slot)| {
             let name = names.get(id).or_else(|| zones.get(id))?;
             let taken = match slot {
-                Slot::Stored(payload) => Taken::Stored(payload.clone()),
-                Slot::Live(disk) => Taken::Frozen(Box::new(Frozen::of(&disk.lock().state))),
+                Slot::Stored(stored) => Taken::Stored(stored.clone()),
+                Slot::Live(disk) => {
+                    let frozen = Box::new(Frozen::of(&disk.lock().state));
+                    Taken::Frozen(disk.clone(), frozen)
+                }
+                Slot::Damaged(damaged) => Taken::Damaged(damaged.clone()),
                 Slot::Reserved => return None,
             };
             Some((*id, (*name).clone(), taken))

@@ -8,7 +8,6 @@ use super::entry::{self, Entry};
 use super::{Shared, StoreError};
 use crate::id::{GenerationNumber, Hash, Sequence, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
-use crate::tree::StoredValue;
 use crate::zone::{Change, DrainLimits, ZoneRoot};
 
 /// Bytes of changes in one record, about; what is more goes into records before it.
@@ -238,15 +237,16 @@ fn prepare(
 }
 
 /// The addresses that a record names, which are durable before it is.
-fn needs(part: &[Entry]) -> Vec<Hash> {
+pub(super) fn needs(part: &[Entry]) -> Vec<Hash> {
     let mut needs = Vec::new();
     for entry in part {
         needs.extend_from_slice(entry.needs());
         if let Entry::Changes(_, changes) = entry {
-            needs.extend(changes.iter().filter_map(|change| match change {
-                Change::Put(_, StoredValue::Extent { hash, .. }) => Some(*hash),
-                _ => None,
-            }));
+            for change in changes {
+                if let Change::Put(_, value) = change {
+                    value.addresses(&mut |hash| needs.push(hash));
+                }
+            }
         }
     }
     needs

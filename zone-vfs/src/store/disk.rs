@@ -3,6 +3,7 @@
 //! One writer at a time works on a disk, and one commit is under way at a time; whoever embeds the
 //! store serialises the turns of an agent. Zone operations are answered in the calling thread.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -11,7 +12,7 @@ use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::shared::Mounts;
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
-use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
+use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
 use crate::zone::Zone;
 
 /// What is called when a commit is durable, or has failed. It runs on the committer's thread and
@@ -68,6 +69,8 @@ pub(super) struct Inner {
     pub writer: Epoch,
     /// The log says that this writer has begun.
     pub opened: bool,
+    /// Addresses of payloads that were put lately, and that perhaps no record names yet.
+    pub held: VecDeque<Hash>,
 }
 
 /// The durable part of an agent. Shared by reference; dropped with the store.
@@ -97,6 +100,7 @@ impl Disk {
             withdraw: false,
             writer,
             opened,
+            held: VecDeque::new(),
         };
         let (id, role) = (inner.state.id, inner.state.role);
         Arc::new(Self { id, inner: Mutex::new(inner), store: Arc::downgrade(store), mounts, role })
@@ -164,13 +168,16 @@ impl Disk {
     /// A zone as it stood in a generation, to be read. Not one that is shared: generations hold
     /// nothing of it.
     pub fn zone_at(&self, generation: GenerationNumber, index: u16) -> Result<Zone, StoreError> {
+        let store = self.store()?;
         let inner = self.lock();
         if let Some(spec) = inner.state.specs.get(usize::from(index)).filter(|s| s.shared.is_some()) {
             return Err(StoreError::NoPast { zone: spec.name.clone() });
         }
         let found = inner.state.generations.get(&generation).and_then(|g| g.roots.get(usize::from(index)));
         let root = found.ok_or(StoreError::NoGeneration { generation })?.clone();
-        Ok(Zone::from_root(root, inner.state.chunks.clone()))
+        // under the disk's lock, so that a reaping that drops the generation afterwards sees the reader
+        let chunks = store.readers.pin(&root, inner.state.chunks.clone());
+        Ok(Zone::from_root(root, chunks))
     }
 
     /// All generations that are kept, oldest first.
@@ -188,9 +195,19 @@ impl Disk {
             .ok_or(StoreError::NoGeneration { generation: number })
     }
 
-    /// The turns that are over, oldest first.
-    pub fn history(&self) -> Vec<TurnRecord> {
-        self.lock().state.history.clone()
+    /// The turns that are over, oldest first: all of them, so rather [`history_after`](Self::history_after)
+    /// where there can be many.
+    pub fn history(&self) -> Result<Vec<TurnRecord>, StoreError> {
+        self.history_after(Turn(0), usize::MAX)
+    }
+
+    /// The turns after `after` that are over, oldest first, at most `limit` of them.
+    pub fn history_after(&self, after: Turn, limit: usize) -> Result<Vec<TurnRecord>, StoreError> {
+        let (history, chunks) = {
+            let inner = self.lock();
+            (inner.state.history.clone(), inner.state.chunks.clone())
+        };
+        history.read(after, limit, &*chunks)
     }
 
     /// The last turn that is over.
@@ -207,7 +224,12 @@ impl Disk {
         if bytes.len() > blob::MAX_PAYLOAD {
             return Err(StoreError::PayloadTooLarge { len: bytes.len(), limit: blob::MAX_PAYLOAD });
         }
-        Ok(blob::put(&*self.store()?.segments, bytes)?)
+        let store = self.store()?;
+        // put and noted under one lock, so that a reaping sees it before any record does
+        let mut inner = self.lock();
+        let payload = blob::put(&*store.segments, bytes)?;
+        inner.hold(payload.needs());
+        Ok(payload)
     }
 
     /// Begins a turn. Nothing is written before its first commit point.
@@ -394,7 +416,17 @@ impl Disk {
 /// Characters of a failed turn's reason that are kept.
 const MAX_REASON: usize = 4096;
 
+/// Addresses that are held at once for payloads on their way into a record: eight of the largest.
+const MAX_HELD: usize = 2048;
+
 impl Inner {
+    /// Notes that these were put and that a record is to name them.
+    fn hold(&mut self, addresses: &[Hash]) {
+        self.held.extend(addresses);
+        let many = self.held.len().saturating_sub(MAX_HELD);
+        self.held.drain(..many);
+    }
+
     fn idle(&self) -> Result<(), StoreError> {
         if self.turn.is_some() || self.committing { Err(StoreError::Busy) } else { Ok(()) }
     }

@@ -71,6 +71,14 @@ pub enum StoreError {
         /// In what way.
         reason: String,
     },
+    /// An agent whose state cannot be read. Others are not touched by it; it can be removed.
+    #[error("the agent {agent} is damaged: {reason}")]
+    DamagedAgent {
+        /// Which.
+        agent: AgentId,
+        /// What is wrong.
+        reason: String,
+    },
     /// No agent of this id.
     #[error("no agent {0}")]
     NoAgent(AgentId),
@@ -148,6 +156,18 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether what is wrong is something of one agent: the others can go on.
+    pub(super) fn is_of_one_agent(&self) -> bool {
+        match self {
+            Self::Encoding(_) | Self::Inconsistent { .. } | Self::DamagedAgent { .. } => true,
+            Self::Chunk(e) => {
+                matches!(e, ChunkError::Missing(_) | ChunkError::Damaged { .. } | ChunkError::Io(_))
+            }
+            Self::Zone(e) => e.code == crate::zone::ErrorCode::Io,
+            _ => false,
+        }
+    }
+
     /// True when the disk is full: the operation was refused, and the store goes on.
     pub fn is_no_space(&self) -> bool {
         match self {

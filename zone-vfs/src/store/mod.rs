@@ -4,7 +4,9 @@
 //! - [`Disk`] is what one agent has: zones, turns, generations.
 //! - [`SharedZone`] is a zone that several agents mount.
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
-//! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again.
+//! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
+//!   puts the log back on top.
+//! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to.
 
 mod agents;
 mod blob;
@@ -15,7 +17,12 @@ mod disk;
 mod entry;
 mod error;
 mod gate;
+mod history;
 mod open;
+mod reach;
+mod readers;
+mod reap;
+mod recovery;
 mod shared;
 mod state;
 #[cfg(test)]
@@ -29,12 +36,13 @@ use uuid::Uuid;
 use crate::log::{Log, LogPosition};
 use crate::segment::Segments;
 
-pub use self::agents::NewAgent;
+pub use self::agents::{DamagedAgent, NewAgent};
 pub use self::blob::MAX_PAYLOAD;
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::open::StoreOptions;
+pub use self::reap::{KeepGenerations, ReapPolicy, ReapReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 
@@ -50,6 +58,9 @@ pub(crate) struct Shared {
     checkpointed: std::sync::Mutex<LogPosition>,
     agents: std::sync::Mutex<agents::Agents>,
     gate: gate::Gate,
+    readers: readers::Readers,
+    /// Held by whoever goes through everything: one at a time.
+    reaping: std::sync::Mutex<()>,
     /// Starts the commits of shared zones.
     driver: Arc<shared::Driver>,
     /// The next mount's holder.

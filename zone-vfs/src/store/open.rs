@@ -1,25 +1,25 @@
 //! Opening a store: lock, superblock, catalogue, and then the log.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::agents::{Agents, Slot, random_uuid};
+use super::agents::{Slot, random_uuid};
 use super::disk::Disk;
-use super::entry::{self, Entry, Role};
+use super::entry::Role;
 use super::gate::Gate;
-use super::shared::{Mounts, SharedId};
+use super::readers::Readers;
+use super::recovery::{self, Recovery};
+use super::shared::Mounts;
 use super::state::State;
-use super::{Shared, Store, StoreError, catalogue};
+use super::{Shared, Store, StoreError};
 use crate::device::{self, Caching, Device, DeviceKind};
 use crate::id::{AgentId, Epoch, Sequence};
-use crate::log::{Log, LogError, LogOptions, Record};
+use crate::log::{Log, LogError, LogOptions, LogPosition, Record};
 use crate::segment::{SegmentOptions, Segments};
 use crate::superblock::{SuperblockError, SuperblockFile};
-use crate::zone::ZoneRoot;
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -83,24 +83,11 @@ impl Store {
         let segments = super::tests::segment_options(segments);
         let segments = Arc::new(Segments::open(device.clone(), key, segments)?);
         let current = *superblock.current();
-        let mut agents = Agents::default();
+        let mut recovery = Recovery::new(segments.clone());
         if let Some(hash) = &current.catalogue {
-            let catalogue = catalogue::read(&segments, hash)?;
-            agents.removed = catalogue.removed.into_iter().map(|id| (id, current.log)).collect();
-            for (id, name, payload) in catalogue.agents {
-                agents.names.insert(name, id);
-                agents.slots.insert(id, Slot::Stored(payload));
-            }
-            for zone in catalogue.shared {
-                agents.slots.insert(zone.id.stream(), Slot::Stored(zone.state));
-                agents.shared.names.insert(zone.name, zone.id);
-                if !zone.mounted_by.is_empty() {
-                    agents.shared.mounts.insert(zone.id, zone.mounted_by.into_iter().collect());
-                }
-            }
+            let catalogue = recovery::read_catalogue(&segments, hash)?;
+            recovery.catalogue(catalogue, current.log)?;
         }
-        let mut recovery =
-            Recovery { states: Vec::new(), places: HashMap::new(), agents, segments: segments.clone() };
         let log_options = LogOptions {
             file_len: options.log_file,
             barrier: Some(segments.clone()),
@@ -109,6 +96,7 @@ impl Store {
         #[cfg(test)]
         let log_options = super::tests::log_options(log_options);
         let mut failed = None;
+        let log_options_again = log_options.clone();
         let log = Log::open(device.clone(), log_options, current.log, &mut |record| {
             recovery.record(record).map_err(|e| {
                 let said = e.to_string();
@@ -120,7 +108,14 @@ impl Store {
             (_, Some(e)) => return Err(e),
             (log, None) => log?,
         };
-        let Recovery { states, agents, .. } = recovery;
+        if recovery.has_newly_damaged() {
+            // what they had in the log is kept for when they are sound again
+            log.read(&log_options_again, current.log, &mut |record| {
+                recovery.keep(record);
+                Ok(())
+            })?;
+        }
+        let (states, agents) = recovery.finish();
         let (due, woken) = std::sync::mpsc::sync_channel(1);
         let shared = Arc::new(Shared {
             log,
@@ -130,13 +125,15 @@ impl Store {
             checkpointed: Mutex::new(current.log),
             agents: Mutex::new(agents),
             gate: Gate::default(),
+            readers: Readers::default(),
+            reaping: Mutex::default(),
             driver: Arc::default(),
             holders: std::sync::atomic::AtomicU64::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,
             due,
         });
-        let begun = current.catalogue.is_some();
+        let begun = current.log != LogPosition::START;
         shared.take_up(states)?;
         if !begun {
             shared.begin()?;
@@ -161,7 +158,7 @@ impl Store {
 }
 
 /// Whose the first record of a log is: nobody's. It begins the log, and says nothing.
-const NOBODY: AgentId = AgentId(uuid::Uuid::nil());
+pub(super) const NOBODY: AgentId = AgentId(uuid::Uuid::nil());
 
 impl Shared {
     /// Takes up what the log had records of: shared zones first, which agents mount.
@@ -195,141 +192,6 @@ impl Shared {
         };
         self.log.commit(record)?;
         self.checkpoint()
-    }
-}
-
-/// Puts the log's records on top of the catalogue.
-struct Recovery {
-    states: Vec<State>,
-    /// Where in `states` each is.
-    places: HashMap<AgentId, usize>,
-    agents: Agents,
-    segments: Arc<Segments>,
-}
-
-impl Recovery {
-    fn state(&mut self, id: AgentId) -> Result<Option<usize>, StoreError> {
-        if let Some(at) = self.places.get(&id) {
-            return Ok(Some(*at));
-        }
-        let Some(Slot::Stored(payload)) = self.agents.slots.get(&id) else { return Ok(None) };
-        let state = catalogue::read_state(id, payload, &self.segments)?;
-        Ok(Some(self.push(state)))
-    }
-
-    fn push(&mut self, state: State) -> usize {
-        self.places.insert(state.id, self.states.len());
-        self.states.push(state);
-        self.states.len() - 1
-    }
-
-    fn record(&mut self, record: Record) -> Result<(), StoreError> {
-        if self.agents.removed.contains_key(&record.agent) {
-            return Ok(()); // recovery may begin a little early, before the catalogue forgot the agent
-        }
-        if record.agent == NOBODY {
-            return Ok(());
-        }
-        let entries = entry::decode(&record.body)?;
-        let inconsistent = |reason: String| StoreError::Inconsistent { agent: record.agent, reason };
-        let at = match self.state(record.agent)? {
-            Some(at) => at,
-            None => self.created(record.agent, entries.first())?,
-        };
-        let state = &mut self.states[at];
-        if state.removed {
-            return Err(inconsistent("a record after its removal".into()));
-        }
-        if record.sequence <= state.sequence && record.epoch <= state.epoch {
-            return Ok(()); // recovery may begin a little early, with records that the catalogue has
-        }
-        if record.sequence != state.sequence.next() {
-            return Err(inconsistent(format!("record {} after {}", record.sequence, state.sequence)));
-        }
-        if record.epoch < state.epoch {
-            return Err(inconsistent(format!("a record of epoch {} after {}", record.epoch, state.epoch)));
-        }
-        let mut roots: Option<Vec<ZoneRoot>> = None;
-        for entry in entries {
-            match &entry {
-                Entry::Changes(zone, changes) => {
-                    let zone = state.zones.get_mut(usize::from(*zone));
-                    let zone =
-                        zone.ok_or_else(|| inconsistent("changes of a zone that is not there".into()))?;
-                    zone.working.apply(changes)?;
-                    state.apply(entry, &mut [])?;
-                    roots = None;
-                    continue;
-                }
-                // what nothing has promoted does not count
-                Entry::Opened { .. } => {
-                    state.apply(entry, &mut [])?;
-                    state.abandon();
-                    roots = None;
-                    continue;
-                }
-                Entry::Withdrawn => {
-                    state.withdraw();
-                    roots = None;
-                    continue;
-                }
-                // these come before the changes of their record, and look at no root
-                Entry::TurnBegan { .. } | Entry::Fact(_) => {
-                    state.apply(entry, &mut [])?;
-                    roots = None;
-                    continue;
-                }
-                _ => {}
-            }
-            if roots.is_none() {
-                roots = Some(state.snapshot()?);
-            }
-            state.apply(entry, roots.as_deref_mut().unwrap_or_default())?;
-        }
-        state.sequence = record.sequence;
-        state.epoch = record.epoch;
-        if state.removed {
-            self.agents.forget(state.id, state.role, &state.name);
-        }
-        Ok(())
-    }
-
-    fn created(&mut self, id: AgentId, first: Option<&Entry>) -> Result<usize, StoreError> {
-        let inconsistent = |reason: String| StoreError::Inconsistent { agent: id, reason };
-        // the first record of a new agent may open it before it creates it
-        let Some(created @ Entry::Created { role, name, zones, parent, .. }) = first else {
-            return Err(inconsistent("records of an agent that was never created".into()));
-        };
-        let roots = match parent {
-            Some((parent, generation)) => {
-                let at =
-                    self.state(*parent)?.ok_or_else(|| inconsistent("its parent is not there".into()))?;
-                let parent = &mut self.states[at];
-                if !parent.generations.contains_key(generation) {
-                    // its writer was gone, or had thrown a turn away, which no record of its own says yet
-                    parent.abandon();
-                }
-                let found = parent.generations.get(generation);
-                Some(
-                    found
-                        .ok_or_else(|| inconsistent("its parent's generation is not there".into()))?
-                        .roots
-                        .clone(),
-                )
-            }
-            None => None,
-        };
-        let state = State::new(id, created, roots.as_deref(), self.segments.clone())?;
-        let taken = match role {
-            Role::Agent => self.agents.names.insert(name.clone(), id).is_some(),
-            Role::SharedZone => self.agents.shared.names.insert(name.clone(), SharedId(id.0)).is_some(),
-        };
-        if taken {
-            return Err(inconsistent(format!("its name `{name}` is another's")));
-        }
-        self.agents.shared.mount(id, zones);
-        self.agents.slots.insert(id, Slot::Reserved);
-        Ok(self.push(state))
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
+use super::history::History;
 use crate::chunks::ChunkStore;
 use crate::contract::lifecycle::{OnFailure, OnRewind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
@@ -128,7 +129,7 @@ pub(super) struct State {
     pub next_generation: GenerationNumber,
     /// The generation that stands for the agent's head: the last that is not a side generation.
     pub head: GenerationNumber,
-    pub history: Vec<TurnRecord>,
+    pub history: History,
     pub removed: bool,
     pub chunks: Arc<dyn ChunkStore>,
 }
@@ -189,7 +190,7 @@ impl State {
             generations: BTreeMap::new(),
             next_generation: GenerationNumber(0),
             head: GenerationNumber(0),
-            history: Vec::new(),
+            history: History::default(),
             removed: false,
             chunks,
         })
@@ -337,15 +338,23 @@ impl State {
     /// Drops the oldest generations of ended turns where more than [`KEPT_TURN_GENERATIONS`] are kept.
     /// Not while records are read back: a fork that comes later in the log may begin from one of them.
     pub fn prune(&mut self) {
-        let turns: Vec<_> =
-            self.generations.values().filter(|g| g.cause == Cause::Turn).map(|g| g.number).collect();
-        if turns.len() > KEPT_TURN_GENERATIONS {
-            for number in &turns[..turns.len() - KEPT_TURN_GENERATIONS] {
-                if *number != self.head {
-                    self.generations.remove(number);
-                }
-            }
+        for number in self.superfluous(KEPT_TURN_GENERATIONS, usize::MAX) {
+            self.generations.remove(&number);
         }
+    }
+
+    /// The generations that are too many where so many of ended turns and so many side generations are
+    /// kept: the oldest. Never the head, nor what neither a turn nor a failure made.
+    pub fn superfluous(&self, turns: usize, sides: usize) -> Vec<GenerationNumber> {
+        let oldest = |kept: usize, counts: fn(&Cause) -> bool| {
+            let all = self.generations.values().filter(move |g| counts(&g.cause)).map(|g| g.number);
+            let all: Vec<_> = all.collect();
+            let many = all.len().saturating_sub(kept);
+            all.into_iter().take(many).filter(|number| *number != self.head)
+        };
+        oldest(turns, |cause| *cause == Cause::Turn)
+            .chain(oldest(sides, |cause| matches!(cause, Cause::Side(_))))
+            .collect()
     }
 
     /// Forgets what is open; files without a name stay for whoever opens them again.

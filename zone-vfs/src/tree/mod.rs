@@ -27,6 +27,7 @@ pub use key::{Key, MAX_NAME, Name, Part};
 pub use memory::MemoryChunks;
 pub use node::{MAX_ENTRIES, MAX_LEVEL, MAX_WEIGHT};
 pub use range::Range;
+pub(crate) use storage::references;
 pub use value::{
     Body, CHUNK, Extent, ExtentValue, FileKind, InodeRecord, MAX_INLINE, MAX_TARGET, StoredValue, Value,
 };

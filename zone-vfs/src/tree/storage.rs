@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::node::{Child, Entries, Node};
-use super::{ExtentValue, Tree, TreeError, Value};
+use super::{ExtentValue, Key, Tree, TreeError, Value};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::Hash;
 
@@ -59,6 +59,49 @@ impl Tree {
     }
 }
 
+/// Calls `visit` with the address of every chunk and child that a node names, as it is stored; a chunk comes
+/// with the key that names it.
+pub(crate) fn references(
+    node: &[u8],
+    visit: &mut dyn FnMut(FrameKind, Option<&Key>, Hash),
+) -> Result<(), TreeError> {
+    match &Node::decode(node)?.entries {
+        Entries::Leaf(entries) => {
+            for (key, value) in entries {
+                value.addresses(&mut |hash| visit(FrameKind::Chunk, Some(key), hash));
+            }
+        }
+        Entries::Branch { children, .. } => {
+            for hash in children.iter().filter_map(Child::address) {
+                visit(FrameKind::Node, None, hash);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Tree {
+    /// Calls `visit` with the addresses that are known without reading, of the highest nodes that have one
+    /// and of chunks that hang on nodes that have none. What hangs on a node that is stored is stored too.
+    pub(crate) fn stored_parts(&self, visit: &mut dyn FnMut(FrameKind, Hash)) {
+        fn parts(child: &Child, visit: &mut dyn FnMut(FrameKind, Hash)) {
+            if let Some(hash) = child.address() {
+                return visit(FrameKind::Node, hash);
+            }
+            match child.in_memory().map(|node| &node.entries) {
+                Some(Entries::Leaf(entries)) => {
+                    for (_, value) in entries {
+                        value.addresses(&mut |hash| visit(FrameKind::Chunk, hash));
+                    }
+                }
+                Some(Entries::Branch { children, .. }) => children.iter().for_each(|it| parts(it, visit)),
+                None => {}
+            }
+        }
+        parts(&self.root, visit);
+    }
+}
+
 impl Node {
     fn addresses(
         &self,
@@ -68,11 +111,9 @@ impl Node {
         match &self.entries {
             Entries::Leaf(entries) => {
                 for (_, value) in entries {
-                    if let Value::Extent(extent) = value
-                        && let Some(hash) = extent.address()
-                    {
+                    value.addresses(&mut |hash| {
                         visit(FrameKind::Chunk, hash);
-                    }
+                    });
                 }
             }
             Entries::Branch { children, .. } => {
@@ -124,7 +165,7 @@ fn spill(node: &mut Arc<Node>, store: &dyn ChunkStore) -> Result<(), ChunkError>
 }
 
 impl ExtentValue {
-    fn address(&self) -> Option<Hash> {
+    pub(super) fn address(&self) -> Option<Hash> {
         match self {
             ExtentValue::Memory(extent) => extent.address(),
             ExtentValue::Stored { hash, .. } => Some(*hash),

@@ -183,6 +183,13 @@ pub enum StoredValue {
 }
 
 impl StoredValue {
+    /// Calls `visit` with the address of every chunk that the value names.
+    pub(crate) fn addresses(&self, visit: &mut dyn FnMut(Hash)) {
+        if let Self::Extent { hash, .. } = self {
+            visit(*hash);
+        }
+    }
+
     /// About how many bytes it has when it is written down.
     pub(crate) fn size(&self) -> usize {
         match self {
@@ -194,6 +201,15 @@ impl StoredValue {
 }
 
 impl Value {
+    /// Calls `visit` with the address of every chunk that the value names and that is stored.
+    pub(crate) fn addresses(&self, visit: &mut dyn FnMut(Hash)) {
+        if let Self::Extent(extent) = self
+            && let Some(hash) = extent.address()
+        {
+            visit(hash);
+        }
+    }
+
     /// The value as it is written down; a chunk in memory is stored first.
     pub fn to_stored(&self, store: &dyn ChunkStore) -> Result<StoredValue, ChunkError> {
         Ok(match self {

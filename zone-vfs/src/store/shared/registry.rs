@@ -11,7 +11,7 @@ use crate::id::AgentId;
 use crate::store::agents::{Agents, Slot};
 use crate::store::disk::Disk;
 use crate::store::entry::{Role, ZoneSpec};
-use crate::store::{Shared, StoreError, catalogue};
+use crate::store::{Shared, StoreError};
 
 /// The shared zones of a store.
 #[derive(Default)]
@@ -128,10 +128,15 @@ impl Shared {
         if let Some(flow) = agents.shared.live.get(&id) {
             return Ok(flow.clone());
         }
-        let Some(Slot::Stored(payload)) = agents.slots.get(&id.stream()) else {
-            return Err(StoreError::NoSharedZone(id));
-        };
-        let mut state = catalogue::read_state(id.stream(), payload, &self.segments)?;
+        match agents.slots.get(&id.stream()) {
+            Some(Slot::Stored(_)) => {}
+            Some(Slot::Damaged(damaged)) => {
+                let reason = damaged.reason.clone();
+                return Err(StoreError::DamagedAgent { agent: id.stream(), reason });
+            }
+            _ => return Err(StoreError::NoSharedZone(id)),
+        }
+        let mut state = self.stored_state(agents, id.stream())?;
         state.abandon();
         let disk = Disk::new(state, false, self, Mounts::default());
         self.open_flow(agents, disk)
@@ -153,7 +158,10 @@ impl Shared {
             inner.state.name.clone()
         };
         let flow = self.adopt_shared(agents, name, disk);
-        flow.drop_orphans()?;
+        if let Err(e) = flow.drop_orphans() {
+            // whoever uses what is damaged is told; the rest serves
+            tracing::warn!("the shared zone `{}`: {e}", flow.name);
+        }
         Ok(flow)
     }
 

@@ -47,7 +47,7 @@ fn turns_end_and_are_there_after_every_opening() {
         assert_eq!(read(&a, WORKSPACE, "large").unwrap(), content(4, 200_000));
         let second = read_zone(&mut a.zone_at(GenerationNumber(2), WORKSPACE).unwrap());
         assert_eq!(*second["large"], content(2, 200_000));
-        assert_eq!(a.history().len(), 4);
+        assert_eq!(a.history().unwrap().len(), 4);
         assert_eq!(a.last_turn_record().unwrap().outcome, Outcome::Ended(Payload::Inline(b"done".to_vec())));
     });
 }
@@ -107,7 +107,7 @@ fn a_turn_whose_host_stopped_is_interrupted() {
         let store = open();
         let unsynced = find(&store, "unsynced");
         assert_eq!(read(&unsynced, EPISODIC, "diary"), None);
-        assert!(unsynced.history().is_empty());
+        assert!(unsynced.history().unwrap().is_empty());
         for (name, diary) in [("synced", &b"one two"[..]), ("checkpointed", b"one ")] {
             let a = find(&store, name);
             assert_eq!(read(&a, EPISODIC, "diary").unwrap(), diary, "{name}: synced appends stay");
@@ -213,7 +213,7 @@ fn a_rewind_moves_what_its_contract_moves() {
         let store = again(store, open);
         let a = find(&store, "a");
         assert_eq!(stands(&a), expected);
-        assert_eq!(a.history().len(), 3, "a rewind forgets no turn");
+        assert_eq!(a.history().unwrap().len(), 3, "a rewind forgets no turn");
         assert_eq!(a.generation(GenerationNumber(4)).unwrap().cause, Cause::Rewound(GenerationNumber(1)));
         // forward again: nothing was lost
         rewind(&a, GenerationNumber(3)).unwrap();

@@ -4,11 +4,13 @@
 mod changes;
 mod concurrent;
 mod crash;
+mod damage;
 mod forks;
 mod full;
 mod functions;
 mod goldens;
 mod model;
+mod reap;
 mod refusals;
 mod shared;
 
@@ -222,7 +224,7 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         generations.insert(generation.number.0, (generation.cause, all));
     }
     let mut history = Vec::new();
-    for record in disk.history() {
+    for record in disk.history()? {
         let outcome = match record.outcome {
             Outcome::Ended(payload) => Ok(disk.payload(&payload)?.to_vec()),
             Outcome::Failed(reason) => Err(reason),
@@ -271,7 +273,7 @@ fn everything(store: &Store) -> Vec<String> {
         let info = disk.info().unwrap();
         let generations: Vec<_> =
             disk.generations().into_iter().map(|g| (g.number, g.cause, g.about, g.turn, g.at)).collect();
-        format!("{name} {info:?} {generations:?} {:?} {:?}", disk.history(), digests(store, &disk))
+        format!("{name} {info:?} {generations:?} {:?} {:?}", disk.history().unwrap(), digests(store, &disk))
     };
     agents.into_iter().map(of).collect()
 }

@@ -1,0 +1,405 @@
+//! Giving storage back: what no head, generation, open turn, open file or reader needs.
+//!
+//! 1. Policy: agents that were paused long ago are removed, and generations that are too many dropped. A
+//!    generation that is dropped in memory is gone for good with the checkpoint that follows; a crash before
+//!    brings it back, which is no harm.
+//! 2. A checkpoint, while no commit is under way: the segments begin to mark, then the states are copied, and
+//!    what only memory knows is listed: zones with changes, payloads on their way into a record, readers. So the
+//!    catalogue and the list lead to everything there is, and whatever is put later marks itself. Records from
+//!    before the checkpoint are not read again once it is durable.
+//! 3. Mark, beside live agents. Where something does not read, what hangs on it cannot be known, and nothing is
+//!    swept.
+//! 4. Sweep, in the order that `segment::sweep` gives.
+//!
+//! Memory: a bit for each frame of the store, and the addresses of step 2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::agents::Slot;
+use super::catalogue;
+use super::disk::Disk;
+use super::entry::Cause;
+use super::reach::{Place, Reach, Visitor};
+use super::state::State;
+use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
+use crate::chunks::{ChunkError, FrameKind};
+use crate::id::{AgentId, GenerationNumber, Hash, Timestamp};
+use crate::segment::{Marks, SegmentStats, Segments, Swept};
+use crate::zone::ZoneRoot;
+
+/// Generations of one agent that are kept. The head, and those of pauses, forks and rewinds, always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepGenerations {
+    /// The newest so many of ended turns; more than [`KEPT_TURN_GENERATIONS`] are not kept anyway.
+    pub turns: usize,
+    /// The newest so many of failed turns.
+    pub sides: usize,
+}
+
+impl Default for KeepGenerations {
+    fn default() -> Self {
+        Self { turns: KEPT_TURN_GENERATIONS, sides: usize::MAX }
+    }
+}
+
+/// What is given back. The default takes only what nothing needs.
+#[derive(Clone, Debug, Default)]
+pub struct ReapPolicy {
+    /// Generations that each agent keeps.
+    pub keep: KeepGenerations,
+    /// Agents for which that is different.
+    pub agents: BTreeMap<AgentId, KeepGenerations>,
+    /// An agent that has been paused for longer keeps no generation of a turn but its head.
+    pub thin_paused: Option<Duration>,
+    /// An agent that has been paused for longer is removed, with all its memory.
+    pub remove_paused: Option<Duration>,
+    /// Bytes of needed frames, beyond which agents keep fewer generations of turns: half of them, and half
+    /// again, down to the last.
+    pub budget: Option<u64>,
+    /// Agents that no policy touches: those that are live in this process, say.
+    pub spare: BTreeSet<AgentId>,
+}
+
+/// Frames, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// How many.
+    pub frames: u64,
+    /// Bytes, as stored.
+    pub bytes: u64,
+}
+
+/// What a reaping did, or with `dry_run` would do.
+#[derive(Clone, Debug, Default)]
+pub struct ReapReport {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// Agents that were removed.
+    pub agents: Vec<(AgentId, String)>,
+    /// Generations that were dropped, of agents that stay.
+    pub generations: u64,
+    /// What only removed agents needed.
+    pub from_agents: Given,
+    /// What only dropped generations needed.
+    pub from_generations: Given,
+    /// What nothing had needed before: replaced content, older checkpoints, what was refused half-way.
+    pub from_leftovers: Given,
+    /// Bytes of the frames that are needed.
+    pub needed: u64,
+    /// What was done about segments.
+    pub swept: Swept,
+    /// The segments before.
+    pub before: SegmentStats,
+    /// The segments after.
+    pub after: SegmentStats,
+    /// Why nothing was swept, where that is so: what could not be read, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE) places.
+    pub damage: Vec<String>,
+    /// More is needed than the budget allows, and nothing is left to drop.
+    pub over_budget: bool,
+}
+
+impl ReapReport {
+    /// Damaged places that are listed, at most.
+    pub const MAX_DAMAGE: usize = 100;
+}
+
+/// What the policy takes.
+#[derive(Default)]
+struct Plan {
+    remove: Vec<(AgentId, String)>,
+    drop: BTreeMap<AgentId, Vec<GenerationNumber>>,
+    /// What hangs on these, to say what came of it.
+    removed: Vec<(FrameKind, Hash)>,
+    dropped: Vec<(FrameKind, Hash)>,
+}
+
+impl Plan {
+    fn takes(&self, agent: AgentId, generation: Option<GenerationNumber>) -> bool {
+        self.remove.iter().any(|(id, _)| *id == agent)
+            || generation.is_some_and(|it| self.drop.get(&agent).is_some_and(|all| all.contains(&it)))
+    }
+}
+
+impl Store {
+    /// Gives back what nothing needs, after the policy has said what is not to be kept. Works beside live
+    /// agents; with `dry_run` it changes nothing and tells what it would do.
+    pub fn reap(&self, policy: &ReapPolicy, dry_run: bool) -> Result<ReapReport, StoreError> {
+        let shared = self.shared()?;
+        let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
+        let mut limit = usize::MAX;
+        let plan = loop {
+            let plan = shared.plan(policy, limit)?;
+            if !dry_run {
+                for (id, _) in &plan.remove {
+                    self.remove(*id)?;
+                }
+                for id in plan.drop.keys() {
+                    shared.disk(*id)?;
+                }
+            }
+            report.agents.extend(plan.remove.iter().cloned());
+            let marked = shared.mark(&plan, dry_run, &mut report);
+            if marked.is_err() {
+                shared.segments.unwatch();
+            }
+            marked?;
+            report.over_budget = policy.budget.is_some_and(|budget| report.needed > budget);
+            let kept = limit.min(KEPT_TURN_GENERATIONS);
+            if !report.over_budget || kept <= 1 || !report.damage.is_empty() {
+                break plan;
+            }
+            limit = kept / 2;
+            if dry_run {
+                report.agents.clear();
+                report.generations = 0;
+            }
+        };
+        report.from_agents = report.from_agents.plus(shared.count(&plan.removed));
+        report.from_generations = report.from_generations.plus(shared.count(&plan.dropped));
+        if report.damage.is_empty() {
+            report.swept = shared.segments.sweep(dry_run)?;
+        } else {
+            shared.segments.unwatch();
+        }
+        let known = report.from_agents.plus(report.from_generations);
+        report.from_leftovers = Given {
+            frames: report.swept.dead_frames.saturating_sub(known.frames),
+            bytes: report.swept.dead_bytes.saturating_sub(known.bytes),
+        };
+        report.after = shared.segments.stats();
+        Ok(report)
+    }
+}
+
+impl Given {
+    fn plus(self, other: Self) -> Self {
+        Self { frames: self.frames + other.frames, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Shared {
+    /// What the policy takes of what stands now, where no agent keeps more than `limit` generations of turns.
+    fn plan(self: &Arc<Self>, policy: &ReapPolicy, limit: usize) -> Result<Plan, StoreError> {
+        let mut plan = Plan::default();
+        let agents: Vec<(String, AgentId)> =
+            self.agents().names.iter().map(|(name, id)| (name.clone(), *id)).collect();
+        for (name, id) in agents.into_iter().filter(|(_, id)| !policy.spare.contains(id)) {
+            let slot = match self.agents().slots.get(&id) {
+                Some(Slot::Live(disk)) => Ok(disk.clone()),
+                Some(Slot::Stored(stored)) => Err(stored.clone()),
+                _ => continue,
+            };
+            let keep = policy.agents.get(&id).copied().unwrap_or(policy.keep);
+            let keep = KeepGenerations { turns: keep.turns.min(limit), ..keep };
+            match slot {
+                Ok(disk) => {
+                    let inner = disk.lock();
+                    let idle = inner.turn.is_none() && !inner.committing && inner.pending.is_empty();
+                    plan.take(&name, &inner.state, keep, policy, idle);
+                }
+                Err(stored) => match catalogue::read_state(&stored, &self.segments) {
+                    Ok(state) => plan.take(&name, &state, keep, policy, true),
+                    // marking tells
+                    Err(e) if e.is_of_one_agent() => {}
+                    Err(e) => return Err(e),
+                },
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Applies the plan, makes a checkpoint, and marks all that is needed.
+    fn mark(self: &Arc<Self>, plan: &Plan, dry_run: bool, report: &mut ReapReport) -> Result<(), StoreError> {
+        let (hash, (resident, dropped)) = self.checkpoint_with(|| {
+            // in this order: what is put from here on marks itself, and what was put before is found
+            self.segments.watch(!dry_run)?;
+            let dropped = if dry_run { plan.count() } else { self.drop_generations(plan) };
+            Ok((self.resident(plan)?, dropped))
+        })?;
+        report.generations += dropped;
+        let mut marker = Marker { segments: &self.segments, plan, needed: 0, damage: Vec::new() };
+        let mut reach = Reach::new(&self.segments, &mut marker);
+        reach.catalogue(&hash)?;
+        for (kind, hash) in resident {
+            reach.place = Place::default();
+            if kind == FrameKind::Node { reach.root(&hash)? } else { reach.frame(kind, &hash).map(|_| ())? }
+        }
+        report.needed = marker.needed;
+        report.damage = marker.damage;
+        Ok(())
+    }
+
+    fn drop_generations(&self, plan: &Plan) -> u64 {
+        let mut dropped = 0;
+        let agents = self.agents();
+        for (id, numbers) in &plan.drop {
+            let Some(Slot::Live(disk)) = agents.slots.get(id) else { continue };
+            let state = &mut disk.lock().state;
+            for number in numbers.iter().filter(|it| **it != state.head) {
+                dropped += u64::from(state.generations.remove(number).is_some());
+            }
+        }
+        dropped
+    }
+
+    /// The addresses that memory knows and perhaps no catalogue does.
+    fn resident(&self, plan: &Plan) -> Result<Vec<(FrameKind, Hash)>, StoreError> {
+        let mut found = Vec::new();
+        let (roots, departed) = self.readers.needed();
+        for root in &roots {
+            parts_of(root, &mut found);
+        }
+        let live: Vec<Arc<Disk>> = {
+            let agents = self.agents();
+            let live = agents.slots.values().filter_map(|slot| match slot {
+                Slot::Live(disk) if !plan.takes(disk.id(), None) => Some(disk.clone()),
+                _ => None,
+            });
+            live.collect()
+        };
+        for disk in live.iter().chain(&departed) {
+            let mut inner = disk.lock();
+            found.extend(commit::needs(&inner.pending).into_iter().map(|hash| (FrameKind::Chunk, hash)));
+            found.extend(inner.held.iter().map(|hash| (FrameKind::Catalogue, *hash)));
+            for zone in &mut inner.state.zones {
+                parts_of(&zone.working.snapshot()?, &mut found);
+            }
+            let id = disk.id();
+            state_parts(&inner.state, &mut found, |number| !plan.takes(id, Some(number)));
+        }
+        Ok(found)
+    }
+
+    /// What hangs on these, and is not marked.
+    fn count(&self, roots: &[(FrameKind, Hash)]) -> Given {
+        let mut counter =
+            Counter { segments: &self.segments, seen: Marks::default(), given: Given::default() };
+        let mut reach = Reach::new(&self.segments, &mut counter);
+        for (kind, hash) in roots {
+            // a report is no reason to fail
+            let _ = if *kind == FrameKind::Node {
+                reach.root(hash)
+            } else {
+                reach.frame(*kind, hash).map(|_| ())
+            };
+        }
+        counter.given
+    }
+}
+
+/// The addresses that are known of a root.
+fn parts_of(root: &ZoneRoot, found: &mut Vec<(FrameKind, Hash)>) {
+    root.tree().stored_parts(&mut |kind, hash| found.push((kind, hash)));
+}
+
+/// The addresses that are known of a state, but for what its zones hold now.
+fn state_parts(state: &State, found: &mut Vec<(FrameKind, Hash)>, wants: impl Fn(GenerationNumber) -> bool) {
+    let mut payloads = vec![&state.about];
+    payloads.extend(state.turn.as_ref().map(|turn| &turn.event));
+    payloads.extend(state.history.pieces.iter().map(|piece| &piece.content));
+    payloads.extend(state.history.tail.iter().flat_map(|turn| turn.payloads()));
+    for zone in &state.zones {
+        parts_of(&zone.synced, found);
+        parts_of(&zone.head, found);
+    }
+    for generation in state.generations.values().filter(|it| wants(it.number)) {
+        payloads.push(&generation.about);
+        generation.roots.iter().for_each(|root| parts_of(root, found));
+    }
+    found.extend(payloads.iter().flat_map(|it| it.needs()).map(|hash| (FrameKind::Catalogue, *hash)));
+}
+
+impl Plan {
+    fn count(&self) -> u64 {
+        self.drop.values().map(|all| all.len() as u64).sum()
+    }
+
+    /// Adds what the policy takes of one agent.
+    fn take(&mut self, name: &str, state: &State, keep: KeepGenerations, policy: &ReapPolicy, idle: bool) {
+        let head = state.generations.get(&state.head);
+        let paused = head.filter(|it| idle && it.cause == Cause::Paused).map(|it| it.at);
+        let longer = |limit: Option<Duration>| {
+            limit.is_some_and(|limit| {
+                paused
+                    .is_some_and(|at| u128::from(Timestamp::now().0.saturating_sub(at.0)) >= limit.as_nanos())
+            })
+        };
+        if longer(policy.remove_paused) {
+            self.remove.push((state.id, name.to_owned()));
+            state_parts(state, &mut self.removed, |_| true);
+            return;
+        }
+        let turns = if longer(policy.thin_paused) { 0 } else { keep.turns };
+        let numbers = state.superfluous(turns, keep.sides);
+        for generation in numbers.iter().filter_map(|number| state.generations.get(number)) {
+            generation.roots.iter().for_each(|root| parts_of(root, &mut self.dropped));
+            let about = generation.about.needs().iter().map(|hash| (FrameKind::Catalogue, *hash));
+            self.dropped.extend(about);
+        }
+        if !numbers.is_empty() {
+            self.drop.insert(state.id, numbers);
+        }
+    }
+}
+
+/// Marks what is needed.
+struct Marker<'a> {
+    segments: &'a Segments,
+    plan: &'a Plan,
+    needed: u64,
+    damage: Vec<String>,
+}
+
+impl Visitor for Marker<'_> {
+    fn visit(&mut self, _: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        let bytes = self.segments.mark(hash)?;
+        self.needed += bytes.unwrap_or(0);
+        Ok(bytes.is_some())
+    }
+
+    fn unreadable(&mut self, place: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_of_one_agent() {
+            return Err(error);
+        }
+        if self.damage.len() < ReapReport::MAX_DAMAGE {
+            self.damage.push(format!("{place}: {error}"));
+        }
+        Ok(())
+    }
+
+    fn wants(&self, agent: AgentId, generation: Option<GenerationNumber>) -> bool {
+        !self.plan.takes(agent, generation)
+    }
+}
+
+/// Counts what is not marked.
+struct Counter<'a> {
+    segments: &'a Segments,
+    seen: Marks,
+    given: Given,
+}
+
+impl Visitor for Counter<'_> {
+    fn visit(&mut self, _: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        if self.segments.is_marked(hash) {
+            return Ok(false);
+        }
+        let place = self.segments.locate(hash)?;
+        if !self.seen.add(place) {
+            return Ok(false);
+        }
+        self.given.frames += 1;
+        self.given.bytes += place.bytes();
+        Ok(true)
+    }
+
+    fn unreadable(&mut self, _: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+        match error {
+            StoreError::Chunk(ChunkError::Poisoned(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
