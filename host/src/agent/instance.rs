@@ -8,7 +8,7 @@ use wasmtime::component::{Instance, InstancePre, TypedFunc};
 use super::AgentError;
 use crate::code::SlotEngine;
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
-use crate::image::{Image, SlotMemory};
+use crate::image::{Image, Ready, SlotMemory};
 use crate::wasi::GuestState;
 
 /// A wasmtime instance with the memories that are its own. Dropped, it gives them back.
@@ -58,18 +58,16 @@ impl Live {
     /// Brings a fresh instance of the restore variant to where `image` was taken.
     pub async fn restore(&mut self, image: &Image, state: GuestState) -> Result<(), AgentError> {
         // SAFETY: this instance is owned here, and no call of it is under way.
-        unsafe { image.map_over(&self.memories)? };
+        let mask = unsafe { image.map_over(&self.memories, self.ready())? };
         *self.store.data_mut() = state;
         self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
-        let mask = match (&self.loaded, self.accessor_memory()) {
-            // SAFETY: as above; it was mapped just now.
-            (Some(before), Some((index, memory))) => unsafe {
-                image.differing_blocks(before, index, memory, LOAD_BLOCK)
-            },
-            _ => LOAD_ALL,
-        };
         self.load(mask).await
+    }
+
+    fn ready(&self) -> Option<Ready<'_>> {
+        let (memory, _) = self.accessor_memory()?;
+        Some(Ready { image: self.loaded.as_ref()?, memory, block: LOAD_BLOCK })
     }
 
     async fn load(&mut self, mask: u64) -> Result<(), AgentError> {

@@ -6,6 +6,17 @@ use super::slot::SlotMemory;
 use super::store::Image;
 use super::{ImageError, PAGE};
 
+/// An instance was made ready for images near this one.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready<'a> {
+    /// The image whose small memory was copied in.
+    pub image: &'a Image,
+    /// The index of that memory.
+    pub memory: usize,
+    /// Bytes of it for which a bit stands.
+    pub block: usize,
+}
+
 impl Image {
     /// Copies the small memory `memory` in, so that what lies there can be loaded before an agent comes.
     ///
@@ -19,49 +30,21 @@ impl Image {
         Ok(true)
     }
 
-    /// Which blocks of `block` bytes at the start of memory `memory` are not as in `before`, one bit
-    /// each, the last for all that follow. Every bit where that is not known.
-    ///
-    /// # Safety
-    ///
-    /// The image was mapped over `mapped`, the caller owns the instance, and none of its code has run.
-    pub(crate) unsafe fn differing_blocks(
-        &self,
-        before: &Self,
-        memory: usize,
-        mapped: &SlotMemory,
-        block: usize,
-    ) -> u64 {
-        let (Some(old), Some(new)) = (before.base.small(memory), self.base.small(memory)) else {
-            return u64::MAX;
-        };
-        let end = old.len().max(new.len()).next_multiple_of(PAGE).min(mapped.len());
-        let beyond = |p: &super::reference::ChangedPage| {
-            usize::from(p.memory) == memory && p.page as usize * PAGE >= end
-        };
-        if !before.reference.pages.is_empty() || self.reference.pages.iter().any(beyond) {
-            return u64::MAX;
-        }
-        // SAFETY: the caller's promise.
-        let now = unsafe { &mapped.bytes()[..end] };
-        let mut blocks = 0;
-        for (index, now) in now.chunks(block).enumerate() {
-            let old = old.get(index * block..).unwrap_or_default();
-            let (same, rest) = now.split_at(old.len().min(now.len()));
-            if same != &old[..same.len()] || rest.iter().any(|b| *b != 0) {
-                blocks |= 1 << index.min(63);
-            }
-        }
-        blocks
-    }
-
     /// Maps the image over `memories`, which belong to an instance of the restore variant that has
     /// not run yet. Afterwards the accessors load the globals.
+    ///
+    /// Says which blocks of the memory that was made ready are not as they were then: one bit each from
+    /// its start, the last bit for all that follow, and every bit where that is not known.
     ///
     /// # Safety
     ///
     /// The caller owns the instance, and none of its code runs meanwhile.
-    pub unsafe fn map_over(&self, memories: &[Arc<SlotMemory>]) -> Result<(), ImageError> {
+    pub(crate) unsafe fn map_over(
+        &self,
+        memories: &[Arc<SlotMemory>],
+        ready: Option<Ready<'_>>,
+    ) -> Result<u64, ImageError> {
+        let mut differing = u64::MAX;
         if memories.len() != self.reference.memories.len() {
             return Err(ImageError::Mismatch {
                 image: self.reference.memories.len(),
@@ -76,6 +59,13 @@ impl Image {
                 });
             }
             if let Some(small) = self.base.small(index) {
+                if let Some(ready) = ready.filter(|ready| ready.memory == index)
+                    && let Some(before) = ready.image.base.small(index)
+                {
+                    // SAFETY: the caller's promise; `before` was copied in when it was made ready.
+                    differing = unsafe { memory.copy_differing(before, small, size as usize, ready.block)? };
+                    continue;
+                }
                 // SAFETY: the caller's promise.
                 unsafe { memory.copy_in(small, size as usize)? };
                 continue;
@@ -91,7 +81,10 @@ impl Image {
             let content = self.changed(page)?;
             // SAFETY: the caller's promise; `check` has shown that the page lies inside.
             unsafe { memories[usize::from(page.memory)].write_page(page.page as usize, content) };
+            if ready.is_some_and(|ready| ready.memory == usize::from(page.memory)) {
+                differing = u64::MAX;
+            }
         }
-        Ok(())
+        Ok(differing)
     }
 }

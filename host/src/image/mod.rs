@@ -20,6 +20,7 @@ mod slot;
 mod store;
 
 pub use self::dirty::DirtyTracking;
+pub(crate) use self::map::Ready;
 pub use self::reference::{FlatName, ImageReference, PagesName};
 pub(crate) use self::slot::Creator;
 pub use self::slot::{SlotMemory, Slots};
