@@ -15,6 +15,7 @@
 //! | [`wasi`] | WASI on virtual handles over an agent's zones |
 //! | [`agent`] | turns, pause, resume, fork, rewind |
 //! | [`host`] | what a platform embeds |
+//! | [`size`] | sizes as people write them |
 //!
 //! The zones, their contracts and the store beneath are the crate `zone-vfs`.
 //!
@@ -42,6 +43,7 @@ pub mod component;
 pub mod host;
 pub mod image;
 pub mod journal;
+pub mod size;
 pub mod wasi;
 
 pub use agent::{Agent, AgentError, AgentName, Event};

@@ -8,6 +8,7 @@
 //! | [`continuity`] | an agent goes on from open files and memory: resume, fork |
 //! | [`rewind`] | what goes back and what stays |
 //! | [`crowd`] | a thousand forks alive in one process |
+//! | [`files`] | files between the operator and zones |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
@@ -16,6 +17,7 @@ mod bed;
 mod continuity;
 mod crowd;
 mod errors;
+mod files;
 mod guests;
 mod hostile;
 mod killed;

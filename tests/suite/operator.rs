@@ -58,7 +58,7 @@ fn nothing_is_written_outside_of_local() {
     fs::create_dir(&local).expect("a folder");
     symlink(&outside, local.join("file")).expect("a link");
     symlink(&target, local.join("folder")).expect("a link");
-    let ran = copy(&bed, "get", "a:/workspace/tree", &local);
+    let ran = copy(&bed, "get", "a:/workspace/tree/.", &local);
     assert!(matches!(ran.status, Some(0 | 1)), "{ran}");
     assert_eq!(fs::read_to_string(&outside).expect("the file"), "old");
     assert_eq!(fs::read_dir(&target).expect("the folder").count(), 0, "{ran}");

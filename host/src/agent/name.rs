@@ -1,10 +1,46 @@
-//! Names of agents: the rules of git branch names.
-//! Source: `git help check-ref-format`.
+//! Names of agents: the rules of git branch names, and nothing that cannot be seen.
+//! Sources: `git help check-ref-format`; Unicode 16, `DerivedGeneralCategory.txt` (Cf) and
+//! `DerivedCoreProperties.txt` (`Default_Ignorable_Code_Point`).
 
 use std::fmt;
 
 /// Bytes of a name, at most.
 const MAX: usize = 200;
+
+/// Characters that show nothing or reorder what is shown, so that two names could look the same:
+/// first and last of each run.
+const INVISIBLE: [(char, char); 26] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{202a}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{2800}', '\u{2800}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+fn is_invisible(c: char) -> bool {
+    INVISIBLE.iter().any(|(first, last)| (*first..=*last).contains(&c))
+}
 
 /// A name that an agent can have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +85,9 @@ impl AgentName {
         if name.chars().any(|c| c.is_whitespace() || c.is_control() || "~^:?*[\\@".contains(c)) {
             return refuse("it contains a space, a control character or one of ~^:?*[\\@");
         }
+        if name.chars().any(is_invisible) {
+            return refuse("it contains a character that cannot be seen, or that reorders what is shown");
+        }
         Ok(Self(name.into()))
     }
 
@@ -80,5 +119,19 @@ mod tests {
             assert!(AgentName::new(bad).is_err(), "{bad:?}");
         }
         assert!(AgentName::new(&"x".repeat(201)).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_in_no_name() {
+        for c in
+            ['\u{ad}', '\u{200b}', '\u{200d}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{61c}', '\u{e0041}']
+        {
+            let refused = AgentName::new(&format!("scri{c}be")).unwrap_err().to_string();
+            assert!(refused.contains("cannot be seen"), "{refused}");
+            assert!(!refused.contains(c), "{refused:?}");
+        }
+        for good in ["日本語", "עברית", "résumé", "re\u{301}sume\u{301}", "снова", "🐭"] {
+            assert!(AgentName::new(good).is_ok(), "{good}");
+        }
     }
 }

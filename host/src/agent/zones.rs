@@ -4,6 +4,8 @@ use zone_vfs::contract::ZoneKind;
 use zone_vfs::store::ZoneSpec;
 use zone_vfs::zone::Quota;
 
+use crate::size::{self, InvalidSize};
+
 /// What `--zone NAME=KIND[:QUOTA]` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneOption {
@@ -28,8 +30,8 @@ pub enum ZoneOptionError {
     #[error("`{0}` is no kind of zone: there are episodic, semantic, procedural, workspace and logs")]
     Kind(String),
     /// Not a size.
-    #[error("`{0}` is no size: give bytes, or a number with K, M, G or T")]
-    Quota(String),
+    #[error(transparent)]
+    Quota(#[from] InvalidSize),
     /// Not a name.
     #[error("`{0}` is no name for a zone: use letters, digits, `-` and `_`, at most 64")]
     Name(String),
@@ -74,24 +76,9 @@ impl std::str::FromStr for ZoneOption {
         if kind == ZoneKind::Shared {
             return Err(ZoneOptionError::Shared);
         }
-        let quota =
-            quota.map(|q| parse_size(q).ok_or_else(|| ZoneOptionError::Quota(q.into()))).transpose()?;
+        let quota = quota.map(size::parse).transpose()?;
         Ok(Self { name: name.into(), kind, quota })
     }
-}
-
-/// Bytes: a number, with K, M, G or T for powers of 1024.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << unit)
 }
 
 /// The zones that every agent has.

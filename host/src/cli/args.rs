@@ -17,12 +17,15 @@ use crate::agent::ZoneOption;
     arg_required_else_help = true
 )]
 pub struct Arguments {
-    /// The store's folder [default: dormouse in the platform's data folder]
-    #[arg(long, value_name = "DIR", env = "DORMOUSE_STORE", global = true)]
+    /// The store's folder [default: what the variable DORMOUSE_STORE names, or dormouse in the
+    /// platform's data folder]
+    // the variable is read elsewhere: an empty one counts as none
+    #[arg(long, value_name = "DIR", global = true)]
     pub store: Option<PathBuf>,
 
-    /// The most linear memory that a guest gets, all together, in bytes [default: 1 GiB]
-    #[arg(long, value_name = "BYTES", global = true)]
+    /// The most linear memory that a guest gets, all together: bytes, or a number with K, M or G
+    /// [default: 1G]
+    #[arg(long, value_name = "SIZE", global = true, value_parser = crate::size::parse)]
     pub max_memory: Option<u64>,
 
     /// What to do
@@ -226,6 +229,8 @@ pub struct ZoneArguments {
 #[derive(Debug, Subcommand)]
 pub enum ZoneCommand {
     /// List the zones of an agent, or a folder in one
+    ///
+    /// Without a path, or with one above the zones (`N:/`, `N:/memory`), the zones are listed.
     Ls {
         /// Print JSON
         #[arg(long)]
@@ -233,17 +238,26 @@ pub enum ZoneCommand {
         /// Folders within folders, too
         #[arg(short = 'R', long)]
         recursive: bool,
+        /// As it was in this generation
+        #[arg(long, value_name = "GEN")]
+        at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN][:PATH]")]
         place: String,
     },
     /// Print a file
     Cat {
+        /// As it was in this generation
+        #[arg(long, value_name = "GEN")]
+        at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN]:PATH")]
         place: String,
     },
     /// Copy a file or folder into a zone
+    ///
+    /// As `cp -r LOCAL PATH` does: into PATH under its own name where PATH is a folder that is there,
+    /// otherwise to PATH itself. `FOLDER/.` copies what is in the folder, and not the folder.
     Put {
         /// The agent and the path
         #[arg(value_name = "N:PATH")]
@@ -253,11 +267,17 @@ pub enum ZoneCommand {
         local: PathBuf,
     },
     /// Copy a file or folder out of a zone
+    ///
+    /// As `cp -r PATH LOCAL` does: into LOCAL under its own name where LOCAL is a folder that is there,
+    /// otherwise to LOCAL itself. `N:FOLDER/.` copies what is in the folder, and not the folder.
     Get {
+        /// As it was in this generation
+        #[arg(long, value_name = "GEN")]
+        at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN]:PATH")]
         place: String,
-        /// Where to; `-` writes standard output [default: the path's last name, here]
+        /// Where to; `-` writes standard output [default: here, under its own name]
         #[arg(value_name = "LOCAL")]
         local: Option<PathBuf>,
     },

@@ -1,6 +1,7 @@
+use anyhow::Context;
 use serde_json::json;
 use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::Cause;
+use zone_vfs::store::{Cause, StoreError};
 
 use super::args::{ForkArguments, OneAgent, RewindArguments};
 use super::output::{age, duration, print_json, print_table, say, size, table, time};
@@ -44,7 +45,7 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
 
 pub async fn rewind(host: &Host, a: &RewindArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    let made = agent.rewind(GenerationNumber(a.generation)).await?;
+    let made = agent.rewind(GenerationNumber(a.generation)).await.with_context(|| a.agent.clone())?;
     if a.json {
         print_json(&json!({ "agent": a.agent, "rewound_to": a.generation, "generation": made.0 }))?;
     } else {
@@ -78,7 +79,7 @@ fn names(host: &Host, a: &ForkArguments) -> anyhow::Result<Vec<AgentName>> {
         if store.find(&name)?.is_none() {
             names.push(AgentName::new(&name)?);
         } else if a.new.is_some() {
-            return Err(AgentError::Store(zone_vfs::store::StoreError::NameTaken(name)).into());
+            return Err(AgentError::Store(StoreError::NameTaken(name)).into());
         }
         number += 1;
     }
@@ -89,7 +90,10 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
     let names = names(host, a)?;
     let started = std::time::Instant::now();
-    let forks = agent.fork(&names, a.at.map(GenerationNumber)).await?;
+    let forks = agent.fork(&names, a.at.map(GenerationNumber)).await.map_err(|e| match e {
+        AgentError::Store(StoreError::NoGeneration { .. }) => anyhow::Error::new(e).context(a.agent.clone()),
+        e => e.into(),
+    })?;
     let took = started.elapsed();
     if a.json {
         let forks: Vec<_> = forks

@@ -12,6 +12,7 @@ mod progress;
 mod run;
 mod send;
 mod terminal;
+mod words;
 mod zone;
 
 use std::io::IsTerminal;
@@ -32,10 +33,13 @@ const INTERRUPTED: u8 = 130;
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    refuse_large_files_with_an_error();
+    let filter = variable("DORMOUSE_LOG").and_then(|v| v.into_string().ok());
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("DORMOUSE_LOG")
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+            filter
+                .and_then(|f| tracing_subscriber::EnvFilter::try_new(f).ok())
+                .unwrap_or_else(|| tracing_subscriber::EnvFilter::new("warn")),
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
@@ -70,8 +74,19 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// A variable of the environment; an empty one counts as none.
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// A file that would grow beyond `ulimit -f` is an error of the write, not the end of the process.
+fn refuse_large_files_with_an_error() {
+    // SAFETY: ignoring a signal runs no code of ours, and no other thread runs yet.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
-    let store = arguments.store;
+    let store = arguments.store.or_else(|| variable("DORMOUSE_STORE").map(Into::into));
     if let Command::Inspect(inspect) = arguments.command {
         return inspect::inspect(&inspect, store).await;
     }
@@ -83,20 +98,28 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
     options.compiler = Some(Compiler::this()?);
-    let host = Host::open(options)?;
+    // what comes through a pipe is read before the store is opened: until then nobody is kept waiting
+    let (mut payload, mut piped) = (Vec::new(), None);
+    match &arguments.command {
+        Command::Send(a) => payload = send::payload(a)?,
+        Command::Zone(a) => piped = zone::piped(a)?,
+        _ => {}
+    }
+    let folder = options.folder.clone();
+    let host = Host::open(options).map_err(|e| output::of_store(e, &folder))?;
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,
         Command::New(a) => agents::new(&host, a).await,
         Command::Rm(a) => agents::remove(&host, a).await,
         Command::Ps(a) => agents::list(&host, &a),
         Command::Logs(a) => agents::logs(&host, &a),
-        Command::Send(a) => send::send(&host, a).await,
+        Command::Send(a) => send::send(&host, a, payload).await,
         Command::Pause(a) => life::pause(&host, &a).await,
         Command::Resume(a) => life::resume(&host, &a).await,
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
-        Command::Zone(a) => zone::zone(&host, a),
+        Command::Zone(a) => zone::zone(&host, a, piped),
         Command::Inspect(_) | Command::Compile(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");
@@ -105,7 +128,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// `DORMOUSE_STORE` is read by the arguments; this is where the store is without it.
+/// Where the store is when nobody says otherwise.
 fn default_store() -> anyhow::Result<std::path::PathBuf> {
     let base = if cfg!(target_os = "macos") {
         std::env::home_dir().map(|h| h.join("Library/Application Support"))

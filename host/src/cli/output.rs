@@ -1,13 +1,19 @@
 //! What people read: tables, sizes, ages, errors.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use zone_vfs::chunks::ChunkError;
 use zone_vfs::id::Timestamp;
+use zone_vfs::log::LogError;
+use zone_vfs::segment::SegmentError;
 use zone_vfs::store::StoreError;
+use zone_vfs::superblock::SuperblockError;
 
 use super::terminal::escape;
+use super::words;
 use crate::AgentError;
 
 /// Prints an error: what happened, why, and what to do next.
@@ -17,13 +23,34 @@ pub fn report(e: &anyhow::Error) {
     }) {
         return;
     }
-    let mut text = format!("{e:#}");
+    let mut text = words::told(e);
     if let Some(hint) = hint(e) {
         text.push_str("\n  ");
         text.push_str(hint);
     }
     // an error can quote a guest
     anstream::eprintln!("dormouse: {}", escape(&text));
+}
+
+/// Why a store could not be opened, which names the store.
+pub fn of_store(e: AgentError, folder: &Path) -> anyhow::Error {
+    use StoreError::{Io, Locked, NotAStore};
+    let names_it = matches!(&e, AgentError::Store(Locked { .. } | NotAStore { .. } | Io { .. }));
+    let e = anyhow::Error::new(e);
+    if names_it { e } else { e.context(format!("opening the store {}", folder.display())) }
+}
+
+/// Whether what the store's files hold is not what was written.
+fn is_damage(e: &StoreError) -> bool {
+    matches!(
+        e,
+        StoreError::Superblock(SuperblockError::Missing | SuperblockError::Damaged)
+            | StoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::Record(_))
+            | StoreError::Segment(SegmentError::Damaged { .. })
+            | StoreError::Chunk(ChunkError::Missing(_) | ChunkError::Damaged { .. })
+            | StoreError::Encoding(_)
+            | StoreError::Inconsistent { .. }
+    )
 }
 
 fn hint(e: &anyhow::Error) -> Option<&'static str> {
@@ -43,6 +70,11 @@ fn hint(e: &anyhow::Error) -> Option<&'static str> {
             }
             Some(StoreError::NoGeneration { .. }) => {
                 return Some("`dormouse generations N` lists those that are kept");
+            }
+            Some(e) if is_damage(e) => {
+                return Some(
+                    "nothing was changed: put the folder back from a copy, or use another store with --store DIR",
+                );
             }
             Some(StoreError::NotAStore { .. }) => {
                 return Some("name an empty or a new folder with --store DIR");

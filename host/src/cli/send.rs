@@ -1,6 +1,6 @@
 use std::io::{IsTerminal, Read};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::args::SendArguments;
@@ -8,17 +8,26 @@ use super::{INTERRUPTED, TRAPPED, output, terminal};
 use crate::agent::Event;
 use crate::{AgentError, Host};
 
-pub async fn send(host: &Host, a: SendArguments) -> anyhow::Result<u8> {
-    let payload = match a.payload.as_deref() {
+/// The event's content. Standard input is read to its end, or until it is more than an event may hold.
+pub fn payload(a: &SendArguments) -> anyhow::Result<Vec<u8>> {
+    let limit = crate::agent::MAX_PAYLOAD;
+    let bytes = match a.payload.as_deref() {
         None => Vec::new(),
         Some("-") => {
             let mut bytes = Vec::new();
-            let limit = crate::agent::MAX_PAYLOAD as u64 + 1;
-            std::io::stdin().take(limit).read_to_end(&mut bytes).context("reading standard input")?;
+            let mut input = std::io::stdin().take(limit as u64 + 1);
+            input.read_to_end(&mut bytes).context("reading standard input")?;
             bytes
         }
         Some(text) => text.as_bytes().to_vec(),
     };
+    if bytes.len() > limit {
+        bail!("the payload has more than {limit} bytes: an event has at most so many");
+    }
+    Ok(bytes)
+}
+
+pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
     let mut event = Event::message(payload)?;
     event.kind = a.kind;

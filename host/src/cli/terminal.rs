@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 fn acts(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         // marks that reorder what is shown
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Text with every character that acts written as an escape.

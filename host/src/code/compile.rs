@@ -75,7 +75,7 @@ impl Compiler {
     /// it, or one in the path.
     pub fn find() -> Result<Self, CodeError> {
         let limits = CompileLimits::default();
-        if let Some(program) = std::env::var_os(COMPILER_VARIABLE) {
+        if let Some(program) = std::env::var_os(COMPILER_VARIABLE).filter(|p| !p.is_empty()) {
             return Ok(Self { program: program.into(), limits });
         }
         let name = format!("dormouse{}", std::env::consts::EXE_SUFFIX);
@@ -149,7 +149,8 @@ pub fn compile_child(memory: u64, seconds: u64, folder: &Path) -> Result<(), Str
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let bound = |resource, limit| {
         // never above what this process may have anyway
-        let limit = getrlimit(resource).maximum.map_or(limit, |hard| hard.min(limit));
+        let now = getrlimit(resource);
+        let limit = [now.current, now.maximum].into_iter().flatten().fold(limit, u64::min);
         setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
             .map_err(|e| format!("setting limits: {e}"))
     };

@@ -69,7 +69,8 @@ impl Damaged {
         for arguments in
             [&["ps"][..], &["send", "n", "note lost"], &["rm", "n"], &["pause", "n"], &["zone", "ls", "n"]]
         {
-            self.bed.refused(arguments, words);
+            let said = self.bed.refused(arguments, words);
+            assert!(said.contains(self.bed.store().to_str().expect("a path in UTF-8")), "{said}");
         }
         let component = guest("notes");
         self.bed.refused(["new".as_ref(), "other".as_ref(), component.as_os_str()], words);

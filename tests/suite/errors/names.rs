@@ -49,9 +49,21 @@ fn names_that_cannot_be_are_refused() {
     let before = bed.everything();
     let component = guest("notes");
     let long = "x".repeat(201);
-    for name in
-        ["", "a b", "a..b", "a@1", "HEAD", "a/", ".a", "a.lock", "a:b", "a\u{1b}[2J", "*", long.as_str()]
-    {
+    for name in [
+        "",
+        "a b",
+        "a..b",
+        "a@1",
+        "HEAD",
+        "a/",
+        ".a",
+        "a.lock",
+        "a:b",
+        "a\u{1b}[2J",
+        "*",
+        "n\u{200b}",
+        long.as_str(),
+    ] {
         let arguments = [OsStr::new("new"), OsStr::new(name), component.as_os_str()];
         let said = bed.refused(arguments, &["cannot be an agent's name"]);
         assert!(!said.contains('\u{1b}'), "{said:?}");

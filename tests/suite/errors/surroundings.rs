@@ -126,10 +126,7 @@ fn with_little_room(bed: &Bed, mebibytes: u32, script: &str) -> Ran {
             "mount -t tmpfs -o size={mebibytes}m tmpfs \"$SMALL\" && cp -a \"$STORE\" \"$SMALL/store\" || exit 99\n"
         )
     } else {
-        format!(
-            "cp -a \"$STORE\" \"$SMALL/store\" && trap '' XFSZ && ulimit -f {} || exit 99\n",
-            mebibytes * 2048
-        )
+        format!("cp -a \"$STORE\" \"$SMALL/store\" && ulimit -f {} || exit 99\n", mebibytes * 2048)
     };
     let finish = "ulimit -f unlimited 2>/dev/null; rm -rf \"$STORE\" && cp -a \"$SMALL/store\" \"$STORE\" || exit 99\n";
     let dormouse = "dormouse() { \"$PROGRAM\" --store \"$SMALL/store\" \"$@\"; }\n";
@@ -197,4 +194,17 @@ fn a_full_disk_refuses_and_loses_nothing() {
     assert!((written..=written + 1).contains(&files), "{files} of {written}");
     bed.send("n", "note two");
     assert!(bed.send("n", "status").starts_with("memory=2 journal=2 semantic=2 logs=2 "));
+}
+
+#[test]
+fn empty_variables_count_as_none() {
+    let bed = Bed::empty();
+    let mut command = Command::new(PROGRAM);
+    command.env("DORMOUSE_STORE", "").env("DORMOUSE_DEVICE", "").env("DORMOUSE_LOG", "");
+    command.env("XDG_DATA_HOME", bed.path("data")).current_dir(bed.path(""));
+    let ran = run(command.args(["ps", "--json"]), b"");
+    assert_eq!((ran.status, ran.out.trim()), (Some(0), "[]"), "{ran}");
+    assert!(bed.path("data/dormouse/superblock").exists());
+    let mut command = bed.command(["ps"]);
+    run(command.env("DORMOUSE_DEVICE", "tape"), b"").assert_refused(&["DORMOUSE_DEVICE"]);
 }

@@ -26,7 +26,7 @@ pub use aligned::{AlignedBuf, BLOCK};
 /// The longest path of a file on a device, in bytes.
 pub const MAX_PATH: usize = 128;
 
-/// Forces a kind of device in [`open_default`]: `uring` or `blocking`.
+/// Forces a kind of device in [`open_default`]: `uring` or `blocking`. Empty is as unset.
 pub const DEVICE_VARIABLE: &str = "DORMOUSE_DEVICE";
 
 /// How the bytes of an open file travel.
@@ -139,6 +139,7 @@ pub enum DeviceKind {
 pub fn open_default(root: &Path) -> io::Result<Arc<dyn Device>> {
     let kind = match std::env::var(DEVICE_VARIABLE) {
         Err(std::env::VarError::NotPresent) => DeviceKind::Best,
+        Ok(name) if name.is_empty() => DeviceKind::Best,
         Ok(name) if name == "uring" => DeviceKind::Uring,
         Ok(name) if name == "blocking" => DeviceKind::Blocking,
         Ok(name) => return Err(unknown_kind(&name)),

@@ -1,0 +1,44 @@
+//! The operator's view of an agent's zones.
+//!
+//! - [`place`] is what `N[@GEN]:PATH` names, and how it is read and written.
+//! - [`list`] lists zones and folders, and prints files.
+//! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
+//!
+//! Copying follows `cp -r`: what is copied onto a folder that is there goes into it, under its own
+//! name; the content of a folder alone is written `FOLDER/.`.
+
+mod get;
+mod list;
+mod place;
+mod put;
+mod remove;
+
+pub use self::put::Piped;
+
+use super::args::{ZoneArguments, ZoneCommand};
+use crate::Host;
+
+/// Folders within folders, at most.
+const MAX_DEPTH: usize = 256;
+
+/// Does what is asked; `piped` is what [`piped`] has read.
+pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Result<u8> {
+    match a.command {
+        ZoneCommand::Ls { json, recursive, at, place } => {
+            list::list(host, &place::parse(&place, at)?, json, recursive)
+        }
+        ZoneCommand::Cat { at, place } => list::cat(host, &place::parse(&place, at)?),
+        ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
+        ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
+        ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
+    }
+}
+
+/// Reads standard input, where that is what is put. The store is not open yet: whoever writes to the
+/// pipe may take long, or need the store itself.
+pub fn piped(a: &ZoneArguments) -> anyhow::Result<Option<Piped>> {
+    match &a.command {
+        ZoneCommand::Put { local, .. } if local.as_os_str() == "-" => put::read_input().map(Some),
+        _ => Ok(None),
+    }
+}

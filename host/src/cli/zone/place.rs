@@ -1,0 +1,270 @@
+//! What `N[@GEN]:PATH` names.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use zone_vfs::contract::Principal;
+use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
+use zone_vfs::store::wait;
+use zone_vfs::tree::Name;
+use zone_vfs::zone::{Access, Stat, Zone, ZoneError};
+
+use crate::{Agent, Host};
+
+/// Bytes that are copied at once.
+pub const PIECE: usize = 1 << 20;
+
+/// `N[@GEN][:PATH]`.
+pub struct Place {
+    pub name: String,
+    pub generation: Option<u64>,
+    /// As it was given.
+    pub path: Option<String>,
+}
+
+impl Place {
+    /// The agent, with the generation that is looked into: for messages.
+    pub fn agent(&self) -> String {
+        match self.generation {
+            Some(number) => format!("{}@{number}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// Reads `N[@GEN][:PATH]`, where `--at` may name the generation as well.
+pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
+    let (agent, path) = match text.split_once(':') {
+        Some((agent, path)) => (agent, Some(path.to_string())),
+        None => (text, None),
+    };
+    let (name, generation) = match agent.split_once('@') {
+        Some((name, number)) => {
+            let number =
+                number.parse().map_err(|_| anyhow!("`{number}` is no generation: write N@GEN:PATH"))?;
+            (name, Some(number))
+        }
+        None => (agent, None),
+    };
+    if let (Some(one), Some(other)) = (generation, at)
+        && one != other
+    {
+        bail!("two generations are given: {one} with @, {other} with --at");
+    }
+    Ok(Place { name: name.into(), generation: generation.or(at), path })
+}
+
+/// A path without empty parts and without `.`, beginning with a slash. `..` stays: the zone says what
+/// it leads to.
+pub fn normal(path: &str) -> String {
+    let mut normal = String::new();
+    for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        normal.push('/');
+        normal.push_str(part);
+    }
+    if normal.is_empty() { "/".into() } else { normal }
+}
+
+/// Whether the content of a folder is meant, and not the folder: it is written `FOLDER/.`.
+pub fn means_content(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    bytes == b"." || bytes.ends_with(b"/.")
+}
+
+/// A zone of an agent, now or in a generation, and a path in it.
+pub struct View {
+    pub agent: Agent,
+    zone: u16,
+    past: Option<Zone>,
+    mount: String,
+    /// Relative to the zone's root; empty for the root itself.
+    pub path: String,
+    /// It was written with a slash at its end: a folder is meant.
+    pub is_folder: bool,
+    /// The agent as it was asked for, for messages.
+    of: String,
+}
+
+impl View {
+    /// Finds the zone that a path lies in.
+    pub fn open(host: &Host, place: &Place) -> anyhow::Result<Self> {
+        let agent = host.agent(&place.name)?;
+        let Some(path) = &place.path else {
+            bail!("give a path: {}:/workspace, for example", place.name);
+        };
+        let absolute = normal(path);
+        let zones = agent.disk().zones();
+        let found = zones
+            .iter()
+            .enumerate()
+            .filter(|(_, z)| absolute == z.mount || absolute.starts_with(&format!("{}/", z.mount)))
+            .max_by_key(|(_, z)| z.mount.len());
+        let Some((index, spec)) = found else {
+            let mounts: Vec<_> = zones.iter().map(|z| z.mount.as_str()).collect();
+            bail!("{absolute} is in no zone of {}: there are {}", place.name, mounts.join(", "));
+        };
+        Self::of_zone(agent, place, index as u16, &spec.mount, &absolute[spec.mount.len()..])
+    }
+
+    /// A path in the zone with this index.
+    pub fn of_zone(agent: Agent, place: &Place, zone: u16, mount: &str, path: &str) -> anyhow::Result<Self> {
+        let of = place.agent();
+        let past = match place.generation {
+            Some(number) => {
+                let zone = agent.disk().zone_at(GenerationNumber(number), zone);
+                Some(zone.with_context(|| place.name.clone())?)
+            }
+            None => None,
+        };
+        let is_folder = place.path.as_ref().is_some_and(|path| path.ends_with('/'));
+        let path = path.trim_start_matches('/').to_string();
+        Ok(Self { agent, zone, past, mount: mount.into(), path, is_folder, of })
+    }
+
+    /// A path of the zone as the operator writes it.
+    pub fn shown(&self, path: &str) -> String {
+        let slash = if path.is_empty() { "" } else { "/" };
+        format!("{}:{}{slash}{path}", self.of, self.mount)
+    }
+
+    /// The path that was asked for, as the operator writes it.
+    pub fn target(&self) -> String {
+        self.shown(&self.path)
+    }
+
+    /// What the path that was asked for is called.
+    pub fn name(&self) -> &str {
+        let path = if self.path.is_empty() { &self.mount } else { &self.path };
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// Works on the zone. An error names `path`.
+    pub fn with<R>(
+        &mut self,
+        path: &str,
+        work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
+    ) -> anyhow::Result<R> {
+        let access = Access::new(Principal::Host, Timestamp::now());
+        let result = match &mut self.past {
+            Some(zone) => work(zone, access),
+            None => self
+                .agent
+                .disk()
+                .zone(self.zone, |zone| work(zone, access))
+                .ok_or_else(|| anyhow!("the zone is gone"))?,
+        };
+        result.map_err(|e| anyhow::Error::new(e).context(self.shown(path)))
+    }
+
+    /// Refuses to change a generation.
+    pub fn writable(&self) -> anyhow::Result<()> {
+        if self.past.is_some() {
+            bail!("{}: a generation cannot be changed", self.target())
+        }
+        Ok(())
+    }
+
+    /// What a path of the zone stands for.
+    pub fn resolve(&mut self, path: &str, follow: bool) -> anyhow::Result<Stat> {
+        self.with(path, |z, access| {
+            let inode = if path.is_empty() {
+                Inode::ROOT
+            } else {
+                z.resolve(access, Inode::ROOT, path.as_bytes(), follow)?
+            };
+            z.stat(access, inode)
+        })
+    }
+
+    /// What the path that was asked for stands for.
+    pub fn resolve_target(&mut self) -> anyhow::Result<Stat> {
+        self.resolve(&self.path.clone(), true)
+    }
+
+    /// The entries of a folder, by name.
+    pub fn list(&mut self, path: &str, inode: Inode) -> anyhow::Result<Vec<(String, Stat)>> {
+        let mut all = Vec::new();
+        let mut after: Option<Name> = None;
+        loop {
+            let last = after.clone();
+            let some = self.with(path, |z, access| {
+                let entries = z.readdir(access, inode, last.as_ref(), 1000)?;
+                entries
+                    .into_iter()
+                    .map(|e| Ok((z.stat(access, e.inode)?, e.name)))
+                    .collect::<Result<Vec<_>, ZoneError>>()
+            })?;
+            let Some((_, last)) = some.last() else { return Ok(all) };
+            after = Some(last.clone());
+            let text = |name: Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
+            all.extend(some.into_iter().map(|(stat, name)| (text(name), stat)));
+        }
+    }
+
+    /// Hands the content of a file on, piece by piece.
+    pub fn content(
+        &mut self,
+        path: &str,
+        inode: Inode,
+        mut each: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.with(path, |z, _| z.open_inode(inode))?;
+        let result = (|| {
+            let mut at = 0;
+            let mut piece = vec![0; PIECE];
+            loop {
+                let read = self.with(path, |z, access| z.read(access, inode, at, &mut piece))?;
+                if read == 0 {
+                    return Ok(());
+                }
+                each(&piece[..read])?;
+                at += read as u64;
+            }
+        })();
+        self.with(path, |z, _| z.close(inode))?;
+        result
+    }
+
+    /// Makes what was written durable.
+    pub fn commit(&self) -> anyhow::Result<()> {
+        Ok(wait(|done| self.agent.disk().sync(done))?)
+    }
+}
+
+/// The path of something in a folder.
+pub fn child(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.into() } else { format!("{folder}/{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read() {
+        let place = parse("team/a@7:/workspace/x@2", None).unwrap();
+        assert_eq!((place.name.as_str(), place.generation), ("team/a", Some(7)));
+        assert_eq!(place.path.as_deref(), Some("/workspace/x@2"));
+        assert_eq!(place.agent(), "team/a@7");
+        assert_eq!(parse("a:/x", Some(3)).unwrap().generation, Some(3));
+        assert_eq!(parse("a@3", Some(3)).unwrap().path, None);
+        assert!(parse("a@3:/x", Some(4)).is_err());
+        assert!(parse("a@first:/x", None).is_err());
+    }
+
+    #[test]
+    fn paths_become_normal() {
+        for (path, same) in [
+            ("", "/"),
+            ("/", "/"),
+            ("workspace", "/workspace"),
+            ("//workspace/./a/", "/workspace/a"),
+            ("/workspace/.", "/workspace"),
+            ("/workspace/../x", "/workspace/../x"),
+        ] {
+            assert_eq!(normal(path), same);
+        }
+        assert!(means_content(Path::new(".")) && means_content(Path::new("a/.")));
+        assert!(!means_content(Path::new("a.")) && !means_content(Path::new("..")));
+    }
+}

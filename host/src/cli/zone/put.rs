@@ -1,0 +1,166 @@
+//! `zone put`.
+
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use zone_vfs::contract::Operation;
+use zone_vfs::id::Inode;
+use zone_vfs::tree::FileKind;
+use zone_vfs::zone::{ErrorCode, MAX_FILE_SIZE, OpenOptions};
+
+use super::MAX_DEPTH;
+use super::place::{PIECE, Place, View, child, means_content};
+use crate::Host;
+use crate::cli::output::size;
+
+/// Piped input up to this size stays in memory; a larger one goes to a temporary file without a name.
+/// Bytes.
+const IN_MEMORY: usize = 8 << 20;
+
+/// What came through standard input, whole.
+pub struct Piped(tempfile::SpooledTempFile);
+
+/// Reads standard input to its end.
+pub fn read_input() -> anyhow::Result<Piped> {
+    let mut spooled = tempfile::SpooledTempFile::new(IN_MEMORY);
+    let mut input = std::io::stdin().lock().take(MAX_FILE_SIZE + 1);
+    let mut piece = vec![0; PIECE];
+    let mut len = 0;
+    loop {
+        let read = match input.read(&mut piece) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read.context("reading standard input")?,
+        };
+        if read == 0 {
+            break;
+        }
+        len += read as u64;
+        if len > MAX_FILE_SIZE {
+            bail!("standard input has more than {}: that is no file's size", size(MAX_FILE_SIZE));
+        }
+        spooled.write_all(&piece[..read]).context("keeping standard input in a temporary file")?;
+    }
+    spooled.rewind().context("keeping standard input in a temporary file")?;
+    Ok(Piped(spooled))
+}
+
+/// Copies a file, a folder or standard input into a zone, as a whole or not at all.
+pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> anyhow::Result<u8> {
+    let mut view = View::open(host, place)?;
+    view.writable()?;
+    let path = destination(&mut view, local, piped.is_some())?;
+    let result = match piped {
+        Some(Piped(mut input)) => put_file(&mut view, &path, &mut input).map(|bytes| (1, bytes)),
+        None => put_tree(&mut view, &path, local, 0),
+    };
+    let (files, bytes) = match result {
+        Ok(counts) => counts,
+        Err(e) => {
+            // nothing half done: what was written so far is not committed
+            view.agent.disk().abandon()?;
+            return Err(e);
+        }
+    };
+    view.commit()?;
+    let noun = if files == 1 { "file" } else { "files" };
+    eprintln!("put {files} {noun} ({}) into {}", size(bytes), view.shown(&path));
+    Ok(0)
+}
+
+/// Where `local` goes, as `cp -r` decides: into a folder that is there, under its own name, or to the
+/// path itself.
+fn destination(view: &mut View, local: &Path, is_piped: bool) -> anyhow::Result<String> {
+    let path = view.path.clone();
+    let folder = match view.resolve(&path, true) {
+        Ok(stat) => stat.kind == FileKind::Directory,
+        Err(_) if view.is_folder && !local.is_dir() => {
+            bail!("{}/ is no folder: there is nothing of this name", view.target())
+        }
+        Err(_) => false,
+    };
+    let is_content = !is_piped && means_content(local);
+    if !folder || (is_content && local.is_dir()) {
+        return Ok(path);
+    }
+    match local.file_name() {
+        Some(name) if !is_piped => Ok(child(&path, &name.to_string_lossy())),
+        _ => bail!("{} is a folder: name the file in it", view.target()),
+    }
+}
+
+/// Writes one file into a zone: in place on zones where names can be replaced, new otherwise.
+fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+    let options =
+        OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
+    let append_only = view.with(path, |z, _| Ok(z.kind().is_append_only()))?;
+    let options =
+        if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
+    let inode = view.with(path, |z, access| {
+        let opened = z.open(access, Inode::ROOT, path.as_bytes(), options);
+        if append_only && opened.as_ref().is_err_and(|e| e.code == ErrorCode::Exist) {
+            // a file that is there would have to be overwritten: the contract says why not
+            z.check(access, Operation::Overwrite)?;
+        }
+        opened
+    })?;
+    let written = (|| {
+        let mut at = 0;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = source.read(&mut piece).context("reading what is to be put")?;
+            if read == 0 {
+                return Ok(at);
+            }
+            let mut rest = &piece[..read];
+            while !rest.is_empty() {
+                let n = view.with(path, |z, access| z.write(access, inode, at, rest))?;
+                rest = &rest[n..];
+                at += n as u64;
+            }
+        }
+    })();
+    view.with(path, |z, _| z.close(inode))?;
+    written
+}
+
+fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::Result<(u64, u64)> {
+    let found = std::fs::metadata(local).with_context(|| format!("reading {}", local.display()))?;
+    if !found.is_dir() && !found.is_file() {
+        bail!("{} is no file and no folder", local.display());
+    }
+    if !found.is_dir() {
+        let mut file = std::fs::File::open(local).with_context(|| format!("reading {}", local.display()))?;
+        return Ok((1, put_file(view, path, &mut file)?));
+    }
+    if depth >= MAX_DEPTH {
+        bail!("{} lies more than {MAX_DEPTH} folders deep", local.display());
+    }
+    if !path.is_empty() {
+        match view.resolve(path, true) {
+            Ok(stat) if stat.kind == FileKind::Directory => {}
+            Ok(_) => bail!("{} is there, and is no folder", view.shown(path)),
+            Err(_) => {
+                view.with(path, |z, access| z.mkdir(access, Inode::ROOT, path.as_bytes()).map(|_| ()))?;
+            }
+        }
+    }
+    let (mut files, mut bytes) = (0, 0);
+    let mut entries = std::fs::read_dir(local)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .with_context(|| format!("reading {}", local.display()))?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if !kind.is_dir() && !kind.is_file() {
+            let what = if kind.is_symlink() { "a symbolic link" } else { "no file and no folder" };
+            eprintln!("left out {}: {what}", entry.path().display());
+            continue;
+        }
+        let child = child(path, &entry.file_name().to_string_lossy());
+        let (f, b) = put_tree(view, &child, &entry.path(), depth + 1)?;
+        files += f;
+        bytes += b;
+    }
+    Ok((files, bytes))
+}

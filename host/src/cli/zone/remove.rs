@@ -1,0 +1,42 @@
+//! `zone rm`.
+
+use anyhow::bail;
+use zone_vfs::id::Inode;
+use zone_vfs::tree::FileKind;
+
+use super::MAX_DEPTH;
+use super::place::{Place, View, child};
+use crate::Host;
+
+/// Removes a file or folder, as a whole or not at all.
+pub fn remove(host: &Host, place: &Place, recursive: bool) -> anyhow::Result<u8> {
+    let mut view = View::open(host, place)?;
+    view.writable()?;
+    let path = view.path.clone();
+    if path.is_empty() {
+        bail!("{} is a zone: it goes with its agent", view.target());
+    }
+    if let Err(e) = remove_tree(&mut view, &path, recursive, 0) {
+        view.agent.disk().abandon()?;
+        return Err(e);
+    }
+    view.commit()?;
+    Ok(0)
+}
+
+fn remove_tree(view: &mut View, path: &str, recursive: bool, depth: usize) -> anyhow::Result<()> {
+    let stat = view.resolve(path, false)?;
+    if stat.kind != FileKind::Directory {
+        return view.with(path, |z, access| z.unlink(access, Inode::ROOT, path.as_bytes()));
+    }
+    if !recursive {
+        bail!("{} is a folder: remove it with --recursive", view.shown(path));
+    }
+    if depth >= MAX_DEPTH {
+        bail!("{} lies more than {MAX_DEPTH} folders deep", view.shown(path));
+    }
+    for (name, _) in view.list(path, stat.inode)? {
+        remove_tree(view, &child(path, &name), recursive, depth + 1)?;
+    }
+    view.with(path, |z, access| z.rmdir(access, Inode::ROOT, path.as_bytes()))
+}

@@ -1,0 +1,47 @@
+//! Sizes, as people write them.
+
+/// Not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no size: give bytes, or a number with K, M, G or T (powers of 1024; KiB, MiB, ... too)")]
+pub struct InvalidSize(pub String);
+
+/// Bytes: a number, with K, M, G or T for powers of 1024. `KB` and `KiB` mean the same as `K`, in
+/// capitals or not.
+pub fn parse(text: &str) -> Result<u64, InvalidSize> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err(InvalidSize(text.into())),
+    };
+    let number = digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'));
+    number.and_then(|n| n.checked_mul(1 << shift)).ok_or_else(|| InvalidSize(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_or_none() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("512B", 512),
+            ("1k", 1 << 10),
+            ("64M", 64 << 20),
+            ("64MB", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("2g", 2 << 30),
+            ("1TiB", 1 << 40),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "many", "1.5G", "-1", "+1", "1 G", "1Q", "99999999999T", "1KK", "0x10"] {
+            assert_eq!(parse(text), Err(InvalidSize(text.into())));
+        }
+    }
+}
