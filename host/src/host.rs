@@ -135,6 +135,26 @@ fn engines() -> Result<Engines, AgentError> {
     })
 }
 
+/// Sets a flag when it goes: whoever works for somebody then sees that he has gone.
+#[derive(Default)]
+struct StopWhenDropped(Arc<AtomicBool>);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does blocking work on a thread of its own. The flag tells it that nobody waits for it any more.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce(&AtomicBool) -> Result<T, AgentError> + Send + 'static,
+) -> Result<T, AgentError> {
+    let waiting = StopWhenDropped::default();
+    let stop = waiting.0.clone();
+    let task = tokio::task::spawn_blocking(move || work(&stop));
+    task.await.map_err(|e| AgentError::Task(e.to_string()))?
+}
+
 impl Host {
     /// Opens the store in a folder, which is made when it is missing. One process at a time has it
     /// open.
@@ -337,10 +357,20 @@ impl Host {
         Ok(())
     }
 
-    /// Makes `count` instances of the agent's component stand ready for a resume.
+    /// Makes `count` instances of the agent's component stand ready for a resume. With none, its code is
+    /// compiled and loaded, if that has not been done. Dropped in the middle, it ends the compiler.
     pub async fn prepare(&self, agent: &Agent, count: usize) -> Result<(), AgentError> {
-        let template = self.shared.template(&agent.about()?.component)?;
+        let template = self.shared.template_off_thread(&agent.about()?.component).await?;
         template.prepare(&self.shared.images, count).await
+    }
+
+    /// Compiles a component and takes its genesis image, if that has not been done, so that
+    /// [`Host::create`] is quick. Dropped in the middle, it ends the compiler.
+    pub async fn warm_up(&self, component: &[u8]) -> Result<(), AgentError> {
+        let (shared, component) = (self.shared.clone(), component.to_vec());
+        let template = off_thread(move |stop| Ok(shared.load(&component, stop)?.1)).await?;
+        template.genesis(&self.shared.images).await?;
+        Ok(())
     }
 
     /// Closes the host: work behind the turns is finished, warm slots are dropped, the store is closed.
@@ -387,25 +417,35 @@ impl HostShared {
         CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
     }
 
-    /// Compiles a component, unless it is refused, and only then keeps it.
-    fn admit(&self, component: &[u8]) -> Result<([u8; 32], Arc<Template>), AgentError> {
+    /// The template of a component, compiled if need be, unless it is refused.
+    fn load(&self, component: &[u8], stop: &AtomicBool) -> Result<([u8; 32], Arc<Template>), AgentError> {
         let hash = *blake3::hash(component).as_bytes();
-        let key = self.code_key(&hash);
-        if !self.code.has(&key) {
-            self.compile(component, &key)?;
-        }
-        let template = self.template(&hash)?;
-        self.components.keep(component)?;
+        let template = self.template(&hash, || Ok(component.into()), stop)?;
         Ok((hash, template))
     }
 
+    /// Compiles a component, unless it is refused, and only then keeps it.
     async fn admit_off_thread(
         self: &Arc<Self>,
         component: &[u8],
     ) -> Result<([u8; 32], Arc<Template>), AgentError> {
         let (shared, component) = (self.clone(), component.to_vec());
-        let task = tokio::task::spawn_blocking(move || shared.admit(&component));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        off_thread(move |stop| {
+            let admitted = shared.load(&component, stop)?;
+            shared.components.keep(&component)?;
+            Ok(admitted)
+        })
+        .await
+    }
+
+    /// The template of the store's component with this hash. Dropped in the middle, it ends the
+    /// compiler.
+    pub async fn template_off_thread(self: &Arc<Self>, hash: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
+        if let Some(template) = lock(&self.templates).get(hash) {
+            return Ok(template.clone());
+        }
+        let (shared, hash) = (self.clone(), *hash);
+        off_thread(move |stop| shared.template(&hash, || shared.components.read(&hash), stop)).await
     }
 
     /// Removes a component that is no agent's.
@@ -426,8 +466,13 @@ impl HostShared {
         Ok(self.components.remove(hash)?)
     }
 
-    /// The template of the component with this hash, compiled if need be.
-    pub fn template(&self, hash: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
+    /// The template of the component with this hash and these bytes, compiled if need be.
+    fn template(
+        &self,
+        hash: &[u8; 32],
+        component: impl FnOnce() -> Result<Vec<u8>, CodeError>,
+        stop: &AtomicBool,
+    ) -> Result<Arc<Template>, AgentError> {
         if let Some(template) = lock(&self.templates).get(hash) {
             return Ok(template.clone());
         }
@@ -436,7 +481,7 @@ impl HostShared {
         let code = if let Some(code) = self.code.load(&key, restore)? {
             code
         } else {
-            self.compile(&self.components.read(hash)?, &key)?;
+            self.compile(&component()?, &key, stop)?;
             let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
             self.code.load(&key, restore)?.ok_or_else(missing)?
         };
@@ -446,18 +491,22 @@ impl HostShared {
     }
 
     /// Compiles a component, unless it is refused.
-    fn compile(&self, component: &[u8], key: &code::CodeKey) -> Result<(), AgentError> {
+    fn compile(&self, component: &[u8], key: &code::CodeKey, stop: &AtomicBool) -> Result<(), AgentError> {
         let component = code::as_component(component)?;
         let scan = component::scan(&component)?;
         if let Err(refusals) = &scan.capturable {
             return Err(ComponentError::Refused(refusals.clone()).into());
+        }
+        let missing = crate::wasi::not_provided(scan.kind, &scan.imports);
+        if !missing.is_empty() {
+            return Err(AgentError::Imports(missing));
         }
         crate::agent::world_of(scan.world())?;
         let compiler = match &self.options.compiler {
             Some(compiler) => compiler.clone(),
             None => Compiler::find()?,
         };
-        Ok(self.code.make(key, &component, &compiler)?)
+        Ok(self.code.make(key, &component, &compiler, stop)?)
     }
 
     /// Makes an image flat, in the background, if it has more than `above` changed pages.

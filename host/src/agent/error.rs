@@ -41,6 +41,9 @@ pub enum AgentError {
     /// The component could not be linked or instantiated.
     #[error("the component cannot be started: {0}")]
     Instantiate(String),
+    /// The component imports what there is not.
+    #[error("{}", not_provided(.0))]
+    Imports(Vec<String>),
     /// The guest trapped: the turn failed, and the agent stands where it stood before.
     #[error("the turn failed: {reason}")]
     Trap {
@@ -118,6 +121,16 @@ pub enum AgentError {
     /// A task of the host's own did not end.
     #[error("a task of the host's failed: {0}")]
     Task(String),
+}
+
+/// Imports that are named in an error, at most.
+const NAMED: usize = 8;
+
+fn not_provided(imports: &[String]) -> String {
+    let named: Vec<_> = imports.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+    let more = imports.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("the component imports {}{more}, which Dormouse does not provide", named.join(", "))
 }
 
 impl AgentError {

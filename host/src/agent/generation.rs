@@ -43,7 +43,7 @@ impl Agent {
                 memory,
             });
         }
-        let (standing, image) = self.standing()?;
+        let (standing, image) = self.standing().await?;
         let (mut live, warm) = standing.template.slot().await?;
         let started = Instant::now();
         let starts = standing.about.starts + 1;

@@ -143,7 +143,7 @@ impl Agent {
         self.ensure_running(&mut running).await
     }
 
-    pub(crate) fn template_of(&self, component: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
-        self.host.template(component)
+    pub(crate) async fn template_of(&self, component: &[u8; 32]) -> Result<Arc<Template>, AgentError> {
+        self.host.template_off_thread(component).await
     }
 }

@@ -55,7 +55,7 @@ impl Agent {
         let running = self.enter().await?;
         let info = self.disk.info()?;
         let about: AgentAbout = journal::decode(&info.about)?;
-        let template = self.template_of(&about.component)?;
+        let template = self.template_of(&about.component).await?;
         let genesis = template.genesis(&self.host.images).await?;
         let event = EventRecord::Run(options.args.clone());
         let starts = self.generation_about(&self.disk.generation(info.head)?)?.starts + 1;

@@ -69,7 +69,7 @@ impl Agent {
     }
 
     /// How the agent stands at its head.
-    pub(super) fn standing(&self) -> Result<(Arc<Standing>, Image), AgentError> {
+    pub(super) async fn standing(&self) -> Result<(Arc<Standing>, Image), AgentError> {
         let head = self.disk.head();
         let known = self.place.standing().clone();
         let agent = match known {
@@ -94,7 +94,7 @@ impl Agent {
         let flats = self.host.images.flats_made();
         let image =
             self.host.images.image(reference, Some(&FlatName::Generation(self.disk.id().0, head.0)))?;
-        let template = self.template_of(&about.component)?;
+        let template = self.template_of(&about.component).await?;
         let standing =
             Arc::new(Standing { number: head, about, agent, template, image: image.closed(), flats });
         *self.place.standing() = Some(standing.clone());

@@ -192,7 +192,8 @@ pub(crate) fn world_of(world: component::World) -> Result<World, AgentError> {
         component::World::Command => Ok(World::Command),
         component::World::Agent => Ok(World::Agent),
         component::World::Other => Err(AgentError::Instantiate(
-            "it exports neither `wasi:cli/run` (a command) nor `handle` of dormouse:agent/agent (an agent)"
+            "it is neither a command nor an agent: it exports neither `wasi:cli/run` nor `handle` of \
+             dormouse:agent/agent"
                 .into(),
         )),
     }

@@ -1,12 +1,13 @@
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::{Inode, Timestamp};
-use zone_vfs::store::{Cause, Outcome};
+use zone_vfs::store::{Cause, Outcome, StoreError};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
 use super::output::{age, print_json, print_table, say, size, table, time};
-use super::{run, terminal};
+use super::stop::{stopped, unless};
+use super::{INTERRUPTED, run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
 use crate::{Agent, AgentOptions, Host};
@@ -20,9 +21,19 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
         zones: a.zone,
         component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
     };
-    let working = run::compiling_new(host, &component, &a.component);
-    let made = host.create(&name, &component, options).await;
-    drop(working);
+    if host.store()?.find(name.as_str())?.is_some() {
+        return Err(StoreError::NameTaken(name.to_string()).into());
+    }
+    // what takes long can be stopped, and leaves nothing behind
+    let warm = {
+        let _working = run::compiling_new(host, &component, &a.component);
+        unless(stopped(None), host.warm_up(&component)).await
+    };
+    let Ok(warm) = warm else { return Ok(INTERRUPTED) };
+    let made = match warm {
+        Ok(()) => host.create(&name, &component, options).await,
+        Err(e) => Err(e),
+    };
     let agent = made.map_err(|e| match e {
         crate::AgentError::Store(_) => anyhow::Error::new(e),
         e => anyhow::Error::new(e).context(a.component.display().to_string()),

@@ -4,10 +4,11 @@ use anyhow::Context;
 
 use super::args::InspectArguments;
 use super::output::{self, print_json, say, size};
-use super::run;
+use super::stop::{stopped, unless};
 use super::terminal::escape;
+use super::{INTERRUPTED, run};
 use crate::code::Compiler;
-use crate::component::{self, Inspection};
+use crate::component::{self, BinaryKind, Inspection};
 use crate::{Host, HostOptions};
 
 /// Starts the component once, to see whether its agents can share a genesis image. What is compiled
@@ -20,39 +21,80 @@ async fn shared_genesis(bytes: &[u8], folder: PathBuf) -> anyhow::Result<bool> {
     Ok(shared?)
 }
 
+/// What keeps a file from being run here, other than that it cannot be captured.
+fn obstacles(found: &Inspection, bytes: &[u8]) -> Vec<String> {
+    let missing = crate::wasi::not_provided(found.kind, &found.imports);
+    let mut obstacles: Vec<String> =
+        missing.iter().map(|name| format!("it imports `{name}`, which Dormouse does not provide")).collect();
+    if found.capturable && found.kind == BinaryKind::CoreModule {
+        match component::wrap_core_module(bytes) {
+            Ok(_) => {}
+            Err(e) => obstacles.push(e.to_string()),
+        }
+    }
+    if found.world == component::World::Other {
+        let exports = "it exports neither wasi:cli/run nor handle of dormouse:agent/agent";
+        obstacles.push(format!("it is neither a command nor an agent: {exports}"));
+    }
+    obstacles
+}
+
+#[derive(serde::Serialize)]
+struct Report {
+    #[serde(flatten)]
+    inspection: Inspection,
+    /// Whether `dormouse run` or `dormouse new` takes it.
+    runnable: bool,
+    /// If not, why, apart from the refusals.
+    obstacles: Vec<String>,
+}
+
 pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Result<u8> {
     let bytes = run::read_component(&a.component)?;
     let mut found = component::inspect(&bytes).with_context(|| a.component.display().to_string())?;
-    if found.capturable && found.world != component::World::Other && !a.no_start {
-        let _working = super::progress::Working::on(format!("starting {}", a.component.display()));
+    let obstacles = obstacles(&found, &bytes);
+    let runnable = found.capturable && obstacles.is_empty();
+    if runnable && !a.no_start {
         let folder = store.map_or_else(super::default_store, Ok)?;
-        match shared_genesis(&bytes, folder).await {
-            Ok(shared) => found.shared_genesis = Some(shared),
-            Err(e) => output::report(&e.context("whether its agents share a genesis image was not tried")),
+        let tried = {
+            let _working = super::progress::Working::on(format!("starting {}", a.component.display()));
+            unless(stopped(None), shared_genesis(&bytes, folder)).await
+        };
+        match tried {
+            Ok(Ok(shared)) => found.shared_genesis = Some(shared),
+            Ok(Err(e)) => {
+                output::report(&e.context("whether its agents share a genesis image was not tried"));
+            }
+            Err(_) => return Ok(INTERRUPTED),
         }
     }
+    let report = Report { inspection: found, runnable, obstacles };
     if a.json {
-        print_json(&found)?;
+        print_json(&report)?;
     } else {
-        print(&found)?;
+        print(&report)?;
     }
-    Ok(u8::from(!found.capturable))
+    Ok(u8::from(!report.runnable))
 }
 
-fn print(i: &Inspection) -> anyhow::Result<()> {
+/// `1 component`, `2 components`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let i = &report.inspection;
     let world = match i.world {
         component::World::Command => "a command: run it with `dormouse run`",
         component::World::Agent => "an agent: make one with `dormouse new`, talk to it with `dormouse send`",
-        component::World::Other => {
-            "of no world that dormouse drives (it exports neither wasi:cli/run nor handle)"
-        }
+        component::World::Other => "neither a command nor an agent",
     };
     say(format_args!("world       {world}"))?;
     say(format_args!(
-        "size        {}, {} components, {} core modules",
+        "size        {}, {}, {}",
         size(i.bytes as u64),
-        i.components,
-        i.modules.len()
+        count(i.components, "component"),
+        count(i.modules.len(), "core module")
     ))?;
     for item in &i.imports {
         say(format_args!("imports     {}", escape(&item.name)))?;
@@ -67,6 +109,10 @@ fn print(i: &Inspection) -> anyhow::Result<()> {
         for refusal in &i.refusals {
             say(format_args!("            {}", escape(&refusal.to_string())))?;
         }
+    }
+    for (at, obstacle) in report.obstacles.iter().enumerate() {
+        let label = if at == 0 { "cannot run" } else { "" };
+        say(format_args!("{label:11} {}", escape(obstacle)))?;
     }
     match i.shared_genesis {
         Some(true) => say(format_args!("genesis     one image for all its agents"))?,

@@ -5,7 +5,8 @@ use zone_vfs::store::{Cause, StoreError};
 
 use super::args::{ForkArguments, OneAgent, RewindArguments};
 use super::output::{age, duration, print_json, print_table, say, size, table, time};
-use super::run;
+use super::stop::{stopped, unless};
+use super::{INTERRUPTED, run};
 use crate::agent::AgentName;
 use crate::{AgentError, Host};
 
@@ -22,9 +23,12 @@ pub async fn pause(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
 
 pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    let working = run::compiling(host, &agent, &a.agent)?;
-    host.prepare(&agent, 1).await?;
-    drop(working);
+    let ready = {
+        let _working = run::compiling(host, &agent, &a.agent)?;
+        unless(stopped(None), host.prepare(&agent, 1)).await
+    };
+    let Ok(ready) = ready else { return Ok(INTERRUPTED) };
+    ready?;
     let resumed = agent.resume().await?;
     if a.json {
         print_json(&json!({

@@ -11,6 +11,7 @@ mod output;
 mod progress;
 mod run;
 mod send;
+mod stop;
 mod terminal;
 mod words;
 mod zone;

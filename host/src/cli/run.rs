@@ -1,25 +1,17 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::args::RunArguments;
 use super::progress::Working;
+use super::stop::{Why, stopped, unless};
 use super::terminal::Escaping;
 use super::{INTERRUPTED, TRAPPED, output};
 use crate::agent::{AgentName, RunOptions};
 use crate::journal::World;
 use crate::wasi::Stdio;
 use crate::{Agent, AgentError, AgentOptions, Host};
-
-/// Waits for a time, or forever.
-pub async fn wait(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
 
 /// Reads a component's file.
 pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -84,13 +76,10 @@ async fn find_or_create(
     if let Some(name) = &a.name {
         let name = AgentName::new(name)?;
         if store.find(name.as_str())?.is_none() {
-            refuse_agents(path, component)?;
-            let _working = compiling_new(host, component, path);
             return Ok(host.create(&name, component, options()?).await?);
         }
         let agent = host.agent(name.as_str())?;
         if agent.about()?.component != hash {
-            let _working = compiling_new(host, component, path);
             host.replace_command(&agent, component, &options()?.component_name).await?;
         }
         refuse_zones(a, name.as_str())?;
@@ -103,8 +92,6 @@ async fn find_or_create(
     for number in 1..10_000 {
         let name = if number == 1 { base.to_string() } else { format!("{base}-{number}") };
         if store.find(&name)?.is_none() {
-            refuse_agents(path, component)?;
-            let _working = compiling_new(host, component, path);
             let agent = host.create(&AgentName::new(&name)?, component, options()?).await?;
             if number > 1 {
                 eprintln!(
@@ -152,6 +139,25 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     let Some((path, args)) = a.command.split_first() else { bail!("name a component to run") };
     let (path, args) = (Path::new(path), args.to_vec());
     let component = read_component(path)?;
+    if !host.is_compiled(&component) {
+        refuse_agents(path, &component).with_context(|| path.display().to_string())?;
+    }
+    // compiling and the run together have this time
+    let stop = stopped(a.timeout);
+    tokio::pin!(stop);
+    let late = || {
+        let seconds = a.timeout.unwrap_or_default().as_secs_f64();
+        anyhow::anyhow!("{} took longer than {seconds} s and was ended", path.display())
+    };
+    let warm = {
+        let _working = compiling_new(host, &component, path);
+        unless(&mut stop, host.warm_up(&component)).await
+    };
+    match warm {
+        Ok(warm) => warm.with_context(|| path.display().to_string())?,
+        Err(Why::Interrupted) => return Ok(INTERRUPTED),
+        Err(Why::Late) => return Err(late()),
+    }
     let agent =
         find_or_create(host, &a, path, &component).await.with_context(|| path.display().to_string())?;
     let world = agent.about()?.world;
@@ -165,16 +171,9 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
         stderr: Some(writer(inherited.stderr_terminal, a.raw, std::io::stderr())),
         ..inherited
     };
-    let interrupted = std::sync::atomic::AtomicBool::new(false);
-    let stop = async {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
-            () = terminated() => interrupted.store(true, std::sync::atomic::Ordering::Relaxed),
-            () = wait(a.timeout) => {}
-        }
-    };
     let options = RunOptions { args, env, stdio, timeout: None };
-    let outcome = agent.run(options, stop).await;
+    let mut why = None;
+    let outcome = agent.run(options, async { why = Some((&mut stop).await) }).await;
     std::io::stdout().flush().ok();
     match outcome {
         Ok(outcome) => match outcome.status {
@@ -184,25 +183,8 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
                 Ok(TRAPPED)
             }
         },
-        Err(AgentError::Cancelled) if interrupted.load(std::sync::atomic::Ordering::Relaxed) => {
-            Ok(INTERRUPTED)
-        }
-        Err(AgentError::Cancelled) => {
-            bail!(
-                "{} ran longer than {} s and was ended",
-                path.display(),
-                a.timeout.unwrap_or_default().as_secs_f64()
-            )
-        }
+        Err(AgentError::Cancelled) if why == Some(Why::Interrupted) => Ok(INTERRUPTED),
+        Err(AgentError::Cancelled) => Err(late()),
         Err(e) => Err(e.into()),
-    }
-}
-
-async fn terminated() {
-    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(mut signal) => {
-            signal.recv().await;
-        }
-        Err(_) => std::future::pending().await,
     }
 }

@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::args::SendArguments;
+use super::stop::{Why, stopped, unless};
 use super::{INTERRUPTED, TRAPPED, output, terminal};
 use crate::agent::Event;
 use crate::{AgentError, Host};
@@ -34,36 +35,35 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
     if let Some(id) = a.id {
         event.id = id;
     }
-    let working = super::run::compiling(host, &agent, &a.agent)?;
-    let timeout = a.timeout;
-    let stop = async {
-        tokio::select! {
-            r = tokio::signal::ctrl_c() => r.is_ok(),
-            () = super::run::wait(timeout) => false,
-        }
+    // compiling and the turn together have this time
+    let stop = stopped(a.timeout);
+    tokio::pin!(stop);
+    let loaded = {
+        let _working = super::run::compiling(host, &agent, &a.agent)?;
+        unless(&mut stop, host.prepare(&agent, 0)).await
     };
-    let result = agent
-        .send_until(event, async {
-            stop.await;
-        })
-        .await;
-    drop(working);
+    let mut why = loaded.as_ref().err().copied();
+    let result = match loaded {
+        Ok(loaded) => {
+            loaded?;
+            agent.send_until(event, async { why = Some((&mut stop).await) }).await
+        }
+        Err(_) => Err(AgentError::Cancelled),
+    };
+    let stands = format!("{} stands where it stood before", a.agent);
     let report = match result {
         Ok(report) => report,
-        Err(AgentError::Cancelled) if timeout.is_none() => {
-            eprintln!("dormouse: the turn was cancelled; {} stands where it stood", a.agent);
+        Err(AgentError::Cancelled) if why == Some(Why::Interrupted) => {
+            eprintln!("dormouse: the turn was cancelled; {stands}");
             return Ok(INTERRUPTED);
         }
         Err(AgentError::Cancelled) => {
-            anyhow::bail!(
-                "the turn took longer than {} s and was ended",
-                timeout.unwrap_or_default().as_secs_f64()
-            )
+            let seconds = a.timeout.unwrap_or_default().as_secs_f64();
+            bail!("the turn took longer than {seconds} s and was ended; {stands}")
         }
+        Err(e @ AgentError::Timeout(_)) => return Err(anyhow::Error::new(e).context(stands)),
         Err(e @ AgentError::Trap { .. }) => {
-            output::report(
-                &anyhow::Error::new(e).context(format!("{} stands where it stood before", a.agent)),
-            );
+            output::report(&anyhow::Error::new(e).context(stands));
             return Ok(TRAPPED);
         }
         Err(e) => return Err(e.into()),

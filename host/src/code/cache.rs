@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -183,8 +184,14 @@ impl CodeCache {
         self.deserialize(key, engine, Variant::Boot)
     }
 
-    /// Compiles a component and keeps the result.
-    pub fn make(&self, key: &CodeKey, component: &[u8], compiler: &Compiler) -> Result<(), CodeError> {
+    /// Compiles a component and keeps the result, unless `stop` is set first.
+    pub fn make(
+        &self,
+        key: &CodeKey,
+        component: &[u8],
+        compiler: &Compiler,
+        stop: &AtomicBool,
+    ) -> Result<(), CodeError> {
         let hex = blake3::Hash::from_bytes(*key).to_hex();
         let temporary = self.folder.join(format!("{hex}.{}.tmp", std::process::id()));
         let io = |what: &'static str| CodeError::io(format!("{what} {}", temporary.display()));
@@ -192,7 +199,7 @@ impl CodeCache {
             std::fs::remove_dir_all(&temporary).map_err(io("removing"))?;
         }
         std::fs::DirBuilder::new().mode(0o700).create(&temporary).map_err(io("making"))?;
-        let made = compiler.compile(component, &temporary).and_then(|()| {
+        let made = compiler.compile(component, &temporary, stop).and_then(|()| {
             for file in [code_file(Variant::Boot), code_file(Variant::Restore), ABOUT] {
                 let content = std::fs::read(temporary.join(file)).map_err(io("reading"))?;
                 let mac = self.mac(key, file, &content);

@@ -7,6 +7,7 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -90,8 +91,13 @@ impl Compiler {
             .ok_or(CodeError::NoCompiler)
     }
 
-    /// Compiles `component` into `folder`.
-    pub(super) fn compile(&self, component: &[u8], folder: &Path) -> Result<(), CodeError> {
+    /// Compiles `component` into `folder`, unless `stop` is set first.
+    pub(super) fn compile(
+        &self,
+        component: &[u8],
+        folder: &Path,
+        stop: &AtomicBool,
+    ) -> Result<(), CodeError> {
         let mut child = Command::new(&self.program)
             .arg(COMPILE_COMMAND)
             .arg("--memory")
@@ -121,10 +127,16 @@ impl Compiler {
             if let Some(status) = child.try_wait().map_err(CodeError::io("waiting for the compiler"))? {
                 break status;
             }
-            if started.elapsed() > self.limits.time {
+            let is_late = started.elapsed() > self.limits.time;
+            let is_stopped = stop.load(Ordering::Relaxed);
+            if is_late || is_stopped {
                 child.kill().map_err(CodeError::io("stopping the compiler"))?;
                 child.wait().map_err(CodeError::io("waiting for the compiler"))?;
-                return Err(CodeError::CompileTime(self.limits.time));
+                return Err(if is_late {
+                    CodeError::CompileTime(self.limits.time)
+                } else {
+                    CodeError::Stopped
+                });
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -135,7 +147,8 @@ impl Compiler {
         let said = said.trim();
         Err(CodeError::Compile(if said.is_empty() {
             format!(
-                "the compiler stopped ({status}), perhaps at its limit of {} MiB",
+                "the compiler stopped ({status}), perhaps at its limit of {} MiB of memory or at one that \
+                 this process has (`ulimit -v`)",
                 self.limits.memory >> 20
             )
         } else {

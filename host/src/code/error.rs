@@ -19,6 +19,9 @@ pub enum CodeError {
     /// Compiling took too long.
     #[error("compiling took longer than {0:?} and was stopped")]
     CompileTime(Duration),
+    /// Nobody waits for the code any more.
+    #[error("compiling was stopped")]
+    Stopped,
     /// The cache of compiled code is not as it should be.
     #[error("compiled code: {0}")]
     Cache(String),

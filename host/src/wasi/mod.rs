@@ -15,12 +15,14 @@ pub(crate) mod object;
 pub mod outside;
 pub(crate) mod p2;
 pub(crate) mod poll;
+mod provided;
 mod state;
 pub mod stdio;
 pub(crate) mod streams;
 pub mod table;
 
 pub use self::outside::{LiveOutside, Outside};
+pub use self::provided::not_provided;
 pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
 pub use self::stdio::Stdio;
 pub use self::table::{HandleError, HandleTable};
