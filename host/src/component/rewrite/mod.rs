@@ -16,6 +16,7 @@
 mod accessor;
 mod borrows;
 mod encode;
+mod merge;
 mod module;
 pub(super) mod names;
 mod resources;

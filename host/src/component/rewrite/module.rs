@@ -4,12 +4,16 @@ use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
 use wasm_encoder::{DataSection, ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{DataKind, ExportSectionReader, Parser, Payload};
 
-use super::{Variant, names};
+use super::{Variant, merge, names};
 use crate::component::error::ComponentError;
 use crate::component::module::ModuleInfo;
 
 /// Sections that come after the export section: start, elements, code, data, data count.
 const AFTER_EXPORTS: [u8; 5] = [8, 9, 10, 11, 12];
+
+/// With more active data segments than this, the boot variant gets fewer and larger ones: the compiler
+/// makes code of each, all in one function, and takes more than proportionally long for it.
+const MANY_SEGMENTS: usize = 1_000;
 
 /// Copies a module section by section, so that function indices and code offsets stay as they are.
 pub fn instrument(wasm: &[u8], info: &ModuleInfo, variant: Variant) -> Result<Module, ComponentError> {
@@ -34,6 +38,13 @@ pub fn instrument(wasm: &[u8], info: &ModuleInfo, variant: Variant) -> Result<Mo
             Payload::StartSection { .. } if variant == Variant::Restore => continue,
             Payload::DataSection(reader) if variant == Variant::Restore => {
                 module.section(&without_active_data(reader.clone())?);
+                continue;
+            }
+            Payload::DataSection(reader) if info.active_data > MANY_SEGMENTS => {
+                match merge::few(reader.clone(), info)? {
+                    Some(section) => module.section(&section),
+                    None => module.section(&RawSection { id: 11, data: &wasm[reader.range()] }),
+                };
                 continue;
             }
             // names and line tables make backtraces readable; nothing else is of use at run time
