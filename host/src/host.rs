@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -81,6 +81,14 @@ struct Flattening {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// The places of the agents that somebody holds.
+#[derive(Default)]
+struct Places {
+    places: HashMap<AgentId, Weak<Place>>,
+    /// Those that nobody holds are looked for when there are so many.
+    sweep_at: usize,
+}
+
 /// What agents share with their host.
 pub(crate) struct HostShared {
     pub options: HostOptions,
@@ -90,7 +98,9 @@ pub(crate) struct HostShared {
     code: Arc<CodeCache>,
     components: Components,
     templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
-    agents: Mutex<HashMap<AgentId, Weak<Place>>>,
+    agents: Mutex<Places>,
+    /// Differs between any two starts of this process, and is drawn anew by each.
+    started: AtomicU32,
     /// Held for reading while an image is made and not yet named by a record; for writing while image
     /// files are reaped.
     pub imaging: tokio::sync::RwLock<()>,
@@ -171,6 +181,7 @@ impl Host {
             components,
             templates: Mutex::default(),
             agents: Mutex::default(),
+            started: AtomicU32::new(first_start()?),
             imaging: tokio::sync::RwLock::default(),
             reap_due: AtomicBool::new(false),
             flattening: Arc::default(),
@@ -343,13 +354,21 @@ impl Host {
 
     /// Removes agents, and the image files that nothing needs any more.
     pub async fn remove_all(&self, agents: &[Agent]) -> Result<(), AgentError> {
-        for agent in agents {
-            let mut running = agent.enter().await?;
-            *running = None;
-            let (store, id) = (self.store()?, agent.id());
-            let task = tokio::task::spawn_blocking(move || store.remove(id));
-            task.await.map_err(|e| AgentError::Task(e.to_string()))??;
-            lock(&self.shared.agents).remove(&id);
+        // each is a commit of its own: those that wait together are flushed together
+        for some in agents.chunks(REMOVED_AT_ONCE) {
+            let mut tasks = tokio::task::JoinSet::new();
+            for agent in some {
+                *agent.enter().await? = None;
+                let (store, shared, id) = (self.store()?, self.shared.clone(), agent.id());
+                tasks.spawn_blocking(move || {
+                    store.remove(id)?;
+                    lock(&shared.agents).places.remove(&id);
+                    Ok::<_, AgentError>(())
+                });
+            }
+            while let Some(removed) = tasks.join_next().await {
+                removed.map_err(|e| AgentError::Task(e.to_string()))??;
+            }
         }
         let _alone = self.shared.imaging.write().await;
         self.shared.join_flattening();
@@ -390,6 +409,16 @@ impl Host {
     }
 }
 
+/// Agents whose removals wait for the disk together.
+const REMOVED_AT_ONCE: usize = 64;
+
+/// Where the numbers of this process's starts begin. So many can follow before they come to the end.
+fn first_start() -> Result<u32, AgentError> {
+    let id = Store::new_id()?;
+    let [a, b, c, d, ..] = *id.0.as_bytes();
+    Ok(u32::from_le_bytes([a, b, c, d]) >> 1)
+}
+
 /// Image files that nothing needs are looked for after this many generations of an agent.
 const REAP_EVERY: u64 = 128;
 
@@ -401,16 +430,25 @@ impl HostShared {
     /// The one [`Agent`] of a disk, so that its turns queue.
     pub fn adopt(self: &Arc<Self>, disk: Arc<Disk>) -> Agent {
         let mut agents = lock(&self.agents);
-        let known = agents.get(&disk.id()).and_then(Weak::upgrade);
+        let known = agents.places.get(&disk.id()).and_then(Weak::upgrade);
         let place = known.unwrap_or_else(|| {
-            if agents.len() >= 2 * agents.values().filter(|a| a.strong_count() > 0).count() + 64 {
-                agents.retain(|_, a| a.strong_count() > 0);
+            if agents.places.len() >= agents.sweep_at {
+                agents.places.retain(|_, a| a.strong_count() > 0);
+                agents.sweep_at = 2 * agents.places.len() + 64;
             }
             let place = Arc::default();
-            agents.insert(disk.id(), Arc::downgrade(&place));
+            agents.places.insert(disk.id(), Arc::downgrade(&place));
             place
         });
         Agent { host: self.clone(), disk, place }
+    }
+
+    /// The number of a start, which `lifecycle.generation` tells. The upper half counts the starts whose
+    /// turns were kept, so that it grows with them. A start whose turn failed, or that a crash ended,
+    /// leaves no count behind: the lower half differs all the same.
+    pub fn fresh_start(&self, starts: u64) -> u64 {
+        let fresh = self.started.fetch_add(1, Ordering::Relaxed);
+        (starts.min(u64::from(u32::MAX)) << 32) | u64::from(fresh)
     }
 
     fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {

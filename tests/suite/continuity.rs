@@ -127,9 +127,16 @@ fn an_agent_is_told_who_it_is_and_why_it_starts() {
     assert_eq!((word(&first, "cause"), word(&first, "parent")), ("created".into(), "-".into()));
     let second = bed.send("a", "who");
     assert_eq!((word(&second, "id"), word(&second, "cause")), (id.clone(), "resumed".into()));
-    assert_ne!(word(&first, "generation"), word(&second, "generation"));
+    let start = |said: &str| word(said, "generation").parse::<u64>().expect("a number");
+    assert!(start(&second) > start(&first), "{first} {second}");
+    // also after a start whose turn failed, and in forks
+    assert_eq!(bed.run(["send", "a", "panic"]).status, Some(134));
+    let third = bed.send("a", "who");
+    assert!(start(&third) > start(&second), "{second} {third}");
+    bed.ok(["rewind", "a", "2"]);
     bed.ok(["fork", "a", "b"]);
     let fork = bed.send("b", "who");
+    assert!(start(&fork) > start(&third), "{third} {fork}");
     assert_eq!((word(&fork, "cause"), word(&fork, "name")), ("forked".into(), "b".into()));
     assert_ne!(word(&fork, "id"), id);
     assert_ne!(word(&fork, "parent"), "-");
@@ -156,4 +163,34 @@ fn clocks_go_on_and_never_back() {
         assert!(now[0] > before[0] && now[1] >= before[1], "{before:?} {now:?}");
         before = now;
     }
+}
+
+#[test]
+fn an_event_that_comes_again_gets_the_first_reply() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let sent = |agent: &str, id: &str, event: &str| bed.json(["send", "--id", id, agent, event]);
+    let first = sent("a", "one", "note one");
+    assert_eq!((&first["reply"], &first["repeated"]), (&"kept note 1".into(), &false.into()));
+    bed.send("a", "note two");
+    // in another process, after other turns: the reply is that of the first time, and no turn was taken
+    let again = sent("a", "one", "note one");
+    assert_eq!((&again["reply"], &again["repeated"]), (&"kept note 1".into(), &true.into()));
+    assert_eq!((&again["turn"], &again["generation"]), (&first["turn"], &first["generation"]));
+    assert!(bed.send("a", "status").starts_with("memory=2 journal=2 "));
+    // so does an error of the agent's
+    let refused = |id: &str| bed.run(["send", "--id", id, "a", "recall nothing"]);
+    let (first, again) = (refused("wrong"), refused("wrong"));
+    assert_eq!((first.status, &first.err), (Some(1), &again.err), "{first}");
+    // a turn that failed has given no reply
+    assert_eq!(bed.run(["send", "--id", "two", "a", "panic"]).status, Some(134));
+    assert_eq!(sent("a", "two", "note three")["reply"], "kept note 3");
+    // nor has one that was rewound
+    bed.ok(["rewind", "a", "2"]);
+    assert_eq!(sent("a", "two", "note three")["repeated"], false);
+    assert_eq!(sent("a", "one", "note one")["repeated"], true);
+    // a fork has turns of its own
+    bed.ok(["fork", "a", "b"]);
+    assert_eq!(sent("b", "one", "list")["repeated"], false);
+    bed.refused(["send", "--id", &"x".repeat(1025), "a", "list"], &["at most 1024"]);
 }

@@ -141,9 +141,40 @@ fn a_module_of_preview_1_runs_like_a_component() {
     let text = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/preview1.wat");
     let module = bed.file("preview1.wasm", wat::parse_file(text).expect("the module's text"));
     let ran = run(bed.command(["run"]).arg(module), b"");
-    // its own status is 7: the adapter of preview 1 tells success and failure only
-    assert_eq!((ran.status, ran.out.as_str()), (Some(1), "hello from preview 1\n"), "{ran}");
+    assert_eq!((ran.status, ran.out.as_str()), (Some(7), "hello from preview 1\n"), "{ran}");
     let zones = bed.json(["zone", "ls", "preview1"]);
     let first = zones[0]["mount"].as_str().expect("a zone");
     assert_eq!(bed.ok(["zone", "cat", &format!("preview1:{first}/preview1.txt")]), "hello from preview 1\n");
+}
+
+#[test]
+fn a_module_that_imports_nothing_runs_too() {
+    let bed = Bed::new(&[]);
+    for (name, text, status) in [
+        ("bare", "(module (func (export \"_start\")))", 0),
+        ("memory", "(module (memory (export \"memory\") 1) (func (export \"_start\")))", 0),
+        ("trap", "(module (func (export \"_start\") unreachable))", 134),
+    ] {
+        let module = bed.file(&format!("{name}.wasm"), wat::parse_str(text).expect("the module's text"));
+        let ran = run(bed.command(["run"]).arg(module), b"");
+        assert_eq!(ran.status, Some(status), "{ran}");
+    }
+}
+
+#[test]
+fn a_module_of_very_many_data_segments_is_compiled_in_time() {
+    const SEGMENTS: usize = 90_000;
+    let mut text = String::from(
+        r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (memory (export "memory") 32)
+        (func (export "_start") (call $exit (i32.load8_u (i32.const 1439984))))"#,
+    );
+    for n in 0..SEGMENTS {
+        text.push_str(&format!("(data (i32.const {}) \"\\{:02x}\")", n * 16, n % 251));
+    }
+    text.push(')');
+    let bed = Bed::new(&[]);
+    let module = bed.file("segments.wasm", wat::parse_str(text).expect("the module's text"));
+    let ran = run(bed.command(["run"]).arg(module), b"");
+    assert_eq!(ran.status, Some((SEGMENTS as i32 - 1) % 251), "{ran}");
 }

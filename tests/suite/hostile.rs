@@ -47,14 +47,14 @@ fn what_ends_a_guest_ends_only_the_guest() {
 #[test]
 fn memory_ends_at_the_limit() {
     let bed = Bed::new(&["hostile", "notes"]);
-    let mut command = bed.command(["--max-memory", "67108864", "run"]);
+    let mut command = bed.command(["--max-memory", "64MiB", "run"]);
     let ran = run(command.arg(guest("hostile")).arg("memory"), b"");
     assert_eq!(ran.status, Some(0), "{ran}");
     let taken: u64 = ran.out.split(' ').next().and_then(|n| n.parse().ok()).expect("a number of MiB");
     assert!((32..64).contains(&taken), "{ran}");
     // an agent's memory grows to the limit and no further, over turns too
     bed.create("n", "notes");
-    assert!(bed.run(["--max-memory", "33554432", "send", "n", "grow 16"]).status == Some(0));
+    assert!(bed.run(["--max-memory", "32M", "send", "n", "grow 16"]).status == Some(0));
     let over = bed.run(["--max-memory", "33554432", "send", "n", "grow 64"]);
     assert_ne!(over.status, Some(0), "{over}");
     assert!(bed.send("n", "status").starts_with("memory=0 "));
@@ -70,7 +70,7 @@ fn an_endless_run_is_ended_after_its_time() {
     bed.create("n", "notes");
     bed.send("n", "note kept");
     for event in ["spin", "sleep 1000000"] {
-        bed.refused(["send", "--timeout", "0.5", "n", event], &["0.5 s"]);
+        bed.refused(["send", "--timeout", "0.5", "n", event], &["0.5 s", "n stands where it stood before"]);
     }
     assert!(bed.send("n", "status").starts_with("memory=1 journal=1 semantic=1 logs=1 "));
 }
@@ -122,6 +122,42 @@ fn ctrl_c_ends_a_run_and_a_turn() {
     assert_eq!(ran.status, Some(130), "{ran}");
     ran.assert_one_message(&["cancelled", "n stands where it stood"]);
     assert!(bed.send("n", "status").starts_with("memory=1 journal=1 semantic=1 logs=1 "));
+}
+
+/// Waits until a compiler works for this store, or until none does.
+#[cfg(target_os = "linux")]
+fn until_compiler(bed: &Bed, is_there: bool) {
+    let store = bed.store();
+    let works = || {
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        processes
+            .filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok())
+            .any(|line| line.contains("__compile") && line.contains(store.to_str().expect("a path in UTF-8")))
+    };
+    while works() != is_there {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn compiling_ends_with_the_time_and_with_ctrl_c() {
+    let bed = Bed::new(&[]);
+    let mut command = bed.command(["run", "--timeout", "0.05"]);
+    run(command.arg(guest("hostile")).arg("checks"), b"").assert_refused(&["hostile.wasm", "0.05 s"]);
+    until_compiler(&bed, false);
+    for arguments in [&["run"][..], &["new", "n"], &["inspect"]] {
+        let mut command = bed.command(arguments);
+        let compiling = Running::start(command.arg(guest("hostile")));
+        until_compiler(&bed, true);
+        compiling.signal(Signal::INT);
+        let ran = compiling.end();
+        assert_eq!((ran.status, ran.out.as_str(), ran.err.as_str()), (Some(130), "", ""), "{ran}");
+        until_compiler(&bed, false);
+    }
+    assert_eq!(bed.json(["ps"]), serde_json::json!([]));
+    let kept = std::fs::read_dir(bed.store().join("components")).expect("components").count();
+    assert_eq!(kept, 0);
 }
 
 /// A command whose start function never ends.

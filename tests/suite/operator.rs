@@ -262,4 +262,9 @@ fn removed_agents_are_gone_with_their_files() {
     assert!(left.iter().all(|name| name.to_string_lossy().starts_with("genesis-")), "{left:?}");
     bed.create("a", "notes");
     assert_eq!(bed.send("a", "status"), "memory=0 journal=0 semantic=0 logs=0 turns=1");
+    // hundreds go at once
+    bed.ok(["fork", "a", "b", "--count", "300"]);
+    let names: Vec<String> = (1..=300).map(|n| format!("b-{n}")).collect();
+    bed.ok(std::iter::once("rm").chain(names.iter().map(String::as_str)));
+    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(1));
 }

@@ -148,7 +148,11 @@ impl Agent {
 
     /// Three ways to change what happened; an episodic zone refuses each.
     fn forget_try(&mut self) -> Answer {
-        self.journal().map_err(|error| error.to_string())?;
+        // to write at the start of an empty file would be to append to it
+        let journal = self.journal().map_err(|error| error.to_string())?;
+        if journal.end.metadata().map_err(|error| error.to_string())?.len() == 0 {
+            writeln!(journal.end, "nothing has happened yet").map_err(|error| error.to_string())?;
+        }
         let overwrite = File::options().write(true).open(zones::JOURNAL).and_then(|mut file| {
             file.seek(SeekFrom::Start(0))?;
             file.write_all(b"it never happened")

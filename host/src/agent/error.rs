@@ -109,6 +109,14 @@ pub enum AgentError {
         /// The limit.
         limit: usize,
     },
+    /// An event's id over the limit.
+    #[error("the event's id has {len} bytes, at most {limit} are accepted")]
+    EventIdTooLong {
+        /// Its bytes.
+        len: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Something of the host's own failed.
     #[error("{what}")]
     Io {

@@ -61,7 +61,7 @@ impl Agent {
             table: generation.handles.clone(),
             args: identity.args.clone(),
             env: identity.env.clone(),
-            lifecycle: identity.lifecycle(starts, generation.next_start),
+            lifecycle: identity.lifecycle(self.host.fresh_start(starts), generation.next_start),
             limits: self.host.options.memory,
             ..GuestState::over(LiveOutside::new(generation.monotonic, false))
         }
@@ -164,6 +164,8 @@ impl Agent {
             about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
         }
         *running = None;
+        // turns after that generation have not happened to whom stands there
+        *self.place.seen() = None;
         let about = journal::encode(&about)?;
         Ok(await_done(|done| self.disk.rewind(to, &about, done)).await?)
     }

@@ -10,6 +10,7 @@ mod generation;
 mod instance;
 mod name;
 mod run;
+mod seen;
 mod standing;
 mod template;
 mod turn;
@@ -29,7 +30,7 @@ pub use self::error::AgentError;
 pub use self::generation::MAX_FORKS;
 pub use self::name::{AgentName, InvalidName};
 pub use self::run::{RunOptions, RunOutcome};
-pub use self::turn::{Event, MAX_PAYLOAD, TurnReport};
+pub use self::turn::{Event, MAX_EVENT_ID, MAX_PAYLOAD, TurnReport};
 pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;

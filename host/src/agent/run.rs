@@ -68,7 +68,7 @@ impl Agent {
             args: std::iter::once(about.component_name.clone()).chain(options.args).collect(),
             env: env.into(),
             stdio: options.stdio,
-            lifecycle: Lifecycle::of(&info, starts, Start::Created),
+            lifecycle: Lifecycle::of(&info, self.host.fresh_start(starts), Start::Created),
             limits: self.host.options.memory,
             ..GuestState::over(LiveOutside::new(0, true))
         };

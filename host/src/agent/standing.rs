@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zone_vfs::id::GenerationNumber;
 
+use super::seen::Seen;
 use super::{Agent, AgentError, Running, Template};
 use crate::component::REWRITER_VERSION;
 use crate::image::{ClosedImage, FlatName, Image};
@@ -16,9 +17,15 @@ pub(crate) struct Place {
     /// The live instance. Held through every turn.
     pub running: tokio::sync::Mutex<Option<Running>>,
     standing: Mutex<Option<Arc<Standing>>>,
+    /// The events that were answered, once that has been asked.
+    seen: Mutex<Option<Seen>>,
 }
 
 impl Place {
+    pub fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn standing(&self) -> MutexGuard<'_, Option<Arc<Standing>>> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,8 +53,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub fn lifecycle(&self, starts: u64, start: Start) -> Lifecycle {
-        Lifecycle { generation: starts, start, ..self.lifecycle.clone() }
+    pub fn lifecycle(&self, generation: u64, start: Start) -> Lifecycle {
+        Lifecycle { generation, start, ..self.lifecycle.clone() }
     }
 }
 

@@ -17,10 +17,15 @@ use crate::wasi::Start;
 /// Bytes of an event's payload, at most: it must fit the guest's memory twice.
 pub const MAX_PAYLOAD: usize = 32 << 20;
 
+/// Bytes of an event's id, at most.
+pub const MAX_EVENT_ID: usize = 1024;
+
 /// Something that happened, for an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Names the event.
+    /// Names the event. One that is sent again under the same id gets the first reply, unless that
+    /// turn failed or was rewound: so whoever does not know whether an event arrived can repeat it.
+    /// At most [`MAX_EVENT_ID`] bytes.
     pub id: String,
     /// What sort of event it is; `message` for what `dormouse send` brings.
     pub kind: String,
@@ -47,6 +52,8 @@ pub struct TurnReport {
     pub reply: Result<Vec<u8>, String>,
     /// From the event to the durable reply.
     pub took: Duration,
+    /// The event had been answered before: no turn was taken, and this is the first reply.
+    pub repeated: bool,
 }
 
 impl Agent {
@@ -66,8 +73,15 @@ impl Agent {
         if event.payload.len() > MAX_PAYLOAD {
             return Err(AgentError::PayloadTooLarge { len: event.payload.len(), limit: MAX_PAYLOAD });
         }
+        if event.id.len() > MAX_EVENT_ID {
+            return Err(AgentError::EventIdTooLong { len: event.id.len(), limit: MAX_EVENT_ID });
+        }
         self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`")?;
         let mut running = self.enter().await?;
+        if let Some((turn, generation, reply)) = self.answered(&event.id)? {
+            let took = started.elapsed();
+            return Ok(TurnReport { turn, generation, reply, took, repeated: true });
+        }
         self.ensure_running(&mut running).await?;
         let Some(now) = running.as_mut() else {
             return Err(AgentError::Task("the agent is not running after a resume".into()));
@@ -78,6 +92,7 @@ impl Agent {
             payload: event.payload.clone(),
         };
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
+        let id = event.id.clone();
         let limit = self.host.options.turn_time;
         let called = {
             let call = call_handle(now, event);
@@ -92,7 +107,10 @@ impl Agent {
             Err(e) => return Err(self.fail(&mut running, e).await),
         };
         match self.commit(&mut running, &reply).await {
-            Ok(generation) => Ok(TurnReport { turn, generation, reply, took: started.elapsed() }),
+            Ok(generation) => {
+                self.note_answered(&id, turn);
+                Ok(TurnReport { turn, generation, reply, took: started.elapsed(), repeated: false })
+            }
             Err(e) => Err(self.give_up(&mut running, e).await),
         }
     }

@@ -125,7 +125,7 @@ pub struct SendArguments {
     /// What sort of event it is
     #[arg(long, default_value = "message")]
     pub kind: String,
-    /// The event's id [default: a fresh one]
+    /// The event's id: one that was answered gets the first reply again [default: a fresh one]
     #[arg(long)]
     pub id: Option<String>,
     /// Fail the turn after this many seconds

@@ -76,6 +76,7 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
         output::print_json(&json!({
             "agent": a.agent, "turn": report.turn.0, "generation": report.generation.0,
             "reply": reply, "error": error, "microseconds": report.took.as_micros() as u64,
+            "repeated": report.repeated,
         }))?;
         return Ok(u8::from(report.reply.is_err()));
     }

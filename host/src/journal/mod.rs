@@ -76,7 +76,8 @@ pub struct GenerationAbout {
     pub handles: HandleTable,
     /// What the monotonic clock showed. Nanoseconds.
     pub monotonic: u64,
-    /// How often the agent has been started: what `lifecycle.generation` tells.
+    /// How often the agent has been started, as far as its turns were kept: the upper half of what
+    /// `lifecycle.generation` tells.
     pub starts: u64,
     /// What the next start is, other than a resume.
     pub next_start: Start,

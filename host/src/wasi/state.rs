@@ -44,12 +44,12 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// What an agent is told that has been started `starts` times.
-    pub(crate) fn of(info: &DiskInfo, starts: u64, start: Start) -> Self {
+    /// What an agent is told, with the number of its start.
+    pub(crate) fn of(info: &DiskInfo, generation: u64, start: Start) -> Self {
         Self {
             id: info.id.to_string(),
             name: info.name.clone(),
-            generation: starts,
+            generation,
             parent: info.parent.map(|(id, _)| id.to_string()),
             start,
         }

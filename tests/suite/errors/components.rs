@@ -71,11 +71,28 @@ fn a_component_that_asks_for_what_there_is_not_is_refused() {
             (instance $out (export "run" (func $run)))
             (export "wasi:cli/run@0.2.0" (instance $out)))"#,
     );
-    assert_refused(&bed, &unknown, &["acme:rockets/launch"]);
+    let missing = "imports `acme:rockets/launch@1.0.0`, which Dormouse does not provide";
+    assert_refused(&bed, &unknown, &[missing]);
     let nothing = component(&bed, "nothing", "(component)");
-    assert_refused(&bed, &nothing, &["wasi:cli/run"]);
+    assert_refused(&bed, &nothing, &["neither a command nor an agent", "wasi:cli/run"]);
     let module = component(&bed, "module", "(module (func (export \"f\")))");
-    assert_refused(&bed, &module, &[]);
+    assert_refused(&bed, &module, &["neither a command nor an agent"]);
+    let foreign =
+        component(&bed, "foreign", r#"(module (import "env" "f" (func)) (func (export "_start")))"#);
+    assert_refused(&bed, &foreign, &["imports `env.f`, which Dormouse does not provide"]);
+    // `inspect` says the same, and its status is that of `new`
+    for (file, words) in [
+        (&unknown, missing),
+        (&nothing, "neither a command nor an agent"),
+        (&foreign, "imports `env.f`, which Dormouse does not provide"),
+    ] {
+        let ran = run(bed.command(["inspect"]).arg(file), b"");
+        assert_eq!(ran.status, Some(1), "{ran}");
+        assert!(ran.out.contains(words) && !ran.out.contains("1 components"), "{ran}");
+        let ran = run(bed.command(["inspect", "--json"]).arg(file), b"");
+        let about: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+        assert_eq!(about["runnable"], false, "{about}");
+    }
 }
 
 #[test]
