@@ -34,10 +34,10 @@ pub fn report(e: &anyhow::Error) {
 
 /// Why a store could not be opened, which names the store.
 pub fn of_store(e: AgentError, folder: &Path) -> anyhow::Error {
-    use StoreError::{Io, Locked, NotAStore};
-    let names_it = matches!(&e, AgentError::Store(Locked { .. } | NotAStore { .. } | Io { .. }));
+    let folder = folder.display().to_string();
+    let names_it = e.to_string().contains(&folder);
     let e = anyhow::Error::new(e);
-    if names_it { e } else { e.context(format!("opening the store {}", folder.display())) }
+    if names_it { e } else { e.context(format!("opening the store {folder}")) }
 }
 
 /// Whether what the store's files hold is not what was written.
