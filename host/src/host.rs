@@ -213,7 +213,7 @@ impl Host {
         options: AgentOptions,
     ) -> Result<Agent, AgentError> {
         if self.store()?.find(name.as_str())?.is_some() {
-            return Err(zone_vfs::store::StoreError::NameTaken(name.to_string()).into());
+            return Err(StoreError::NameTaken(name.to_string()).into());
         }
         let zones = crate::agent::zones(&options.zones)?;
         let (hash, template) = self.shared.admit_off_thread(component).await?;
@@ -424,7 +424,7 @@ const REAP_EVERY: u64 = 128;
 
 impl HostShared {
     pub fn store(&self) -> Result<Arc<Store>, AgentError> {
-        lock(&self.store).clone().ok_or_else(|| zone_vfs::store::StoreError::Closed.into())
+        lock(&self.store).clone().ok_or_else(|| StoreError::Closed.into())
     }
 
     /// The one [`Agent`] of a disk, so that its turns queue.

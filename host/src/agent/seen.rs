@@ -69,7 +69,8 @@ impl Agent {
         let branch = branch(&self.disk.generations(), self.disk.head());
         let mut seen = Seen::default();
         let mut read = 0;
-        for record in self.disk.last_turns(MAX_TURNS).iter().rev() {
+        let after = Turn(self.disk.info()?.last_turn.0.saturating_sub(MAX_TURNS as u64));
+        for record in self.disk.history_after(after, MAX_TURNS)?.iter().rev() {
             read += record.event.len();
             if read > MAX_READ {
                 break;
@@ -101,8 +102,9 @@ impl Agent {
                 None => return Ok(None),
             }
         };
-        let Some(record) = self.disk.turn_record(turn) else { return Ok(None) };
-        let reply = match self.read_event(&record)? {
+        let first = self.disk.history_after(Turn(turn.0.saturating_sub(1)), 1)?;
+        let Some(record) = first.first().filter(|record| record.turn == turn) else { return Ok(None) };
+        let reply = match self.read_event(record)? {
             Some((first, OutcomeRecord::Reply(payload))) if first == id => Ok(payload),
             Some((first, OutcomeRecord::Refused(text))) if first == id => Err(text),
             // another id with the same hash

@@ -210,20 +210,6 @@ impl Disk {
         history.read(after, limit, &*chunks)
     }
 
-    /// The last `count` turns that are over, oldest first.
-    pub fn last_turns(&self, count: usize) -> Vec<TurnRecord> {
-        let inner = self.lock();
-        let history = &inner.state.history;
-        history[history.len().saturating_sub(count)..].to_vec()
-    }
-
-    /// The turn of this number, if it is over and kept.
-    pub fn turn_record(&self, turn: Turn) -> Option<TurnRecord> {
-        let inner = self.lock();
-        let history = &inner.state.history;
-        history.binary_search_by_key(&turn, |record| record.turn).ok().map(|at| history[at].clone())
-    }
-
     /// The last turn that is over.
     pub fn last_turn_record(&self) -> Option<TurnRecord> {
         self.lock().state.history.last().cloned()
