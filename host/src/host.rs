@@ -1,6 +1,7 @@
 //! The host: what a platform embeds.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -111,7 +112,7 @@ pub(crate) struct HostShared {
 /// An open store with everything that is needed to run its agents.
 #[derive(Clone)]
 pub struct Host {
-    shared: Arc<HostShared>,
+    pub(crate) shared: Arc<HostShared>,
 }
 
 impl std::fmt::Debug for Host {
@@ -343,7 +344,7 @@ impl Host {
         let store = self.store()?;
         let id = store.find(name)?.ok_or_else(|| AgentError::NoAgent(name.into()))?;
         store.remove(id)?;
-        self.shared.reap_images()?;
+        self.shared.reap_images(&HashSet::new(), false)?;
         Ok(())
     }
 
@@ -372,7 +373,7 @@ impl Host {
         }
         let _alone = self.shared.imaging.write().await;
         self.shared.join_flattening();
-        self.shared.reap_images()?;
+        self.shared.reap_images(&HashSet::new(), false)?;
         Ok(())
     }
 
@@ -393,11 +394,11 @@ impl Host {
     }
 
     /// Closes the host: work behind the turns is finished, warm slots are dropped, the store is closed.
-    /// Agents that are still held answer [`zone_vfs::store::StoreError::Closed`] from here on.
+    /// Agents that are still held answer [`StoreError::Closed`] from here on.
     pub fn close(self) -> Result<(), AgentError> {
         self.shared.join_flattening();
         if self.shared.reap_due.swap(false, Ordering::Relaxed) {
-            self.shared.reap_images()?;
+            self.shared.reap_images(&HashSet::new(), false)?;
         }
         lock(&self.shared.templates).clear();
         let store = lock(&self.shared.store).take();
@@ -587,19 +588,29 @@ impl HostShared {
     }
 
     /// Waits until no image is being made flat.
-    fn join_flattening(&self) {
+    pub fn join_flattening(&self) {
         let thread = lock(&self.flattening).thread.take();
         if thread.is_some_and(|t| t.join().is_err()) {
             tracing::error!("the thread that makes images flat panicked");
         }
     }
 
-    /// Removes the image files and components that no generation of any agent names.
-    fn reap_images(&self) -> Result<u64, AgentError> {
+    /// The agents that are in memory, or on their way there.
+    pub fn awake(&self) -> Vec<AgentId> {
+        let agents = lock(&self.agents);
+        let awake = |place: &Weak<Place>| {
+            place.upgrade().is_some_and(|place| place.running.try_lock().is_ok_and(|r| r.is_none()).not())
+        };
+        agents.iter().filter(|(_, place)| awake(place)).map(|(id, _)| *id).collect()
+    }
+
+    /// Removes the image files and components that no generation of any agent but these names. Gives the
+    /// bytes of the image files; with `dry_run` it only counts them.
+    pub fn reap_images(&self, but: &HashSet<AgentId>, dry_run: bool) -> Result<u64, AgentError> {
         let store = self.store()?;
         let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
         let mut components = HashSet::new();
-        for (_, id) in store.agents()? {
+        for (_, id) in store.agents()?.into_iter().filter(|(_, id)| !but.contains(id)) {
             let disk = match store.disk(id) {
                 // what it names cannot be known
                 Err(StoreError::DamagedAgent { .. }) => return Ok(0),
@@ -624,8 +635,10 @@ impl HostShared {
         for template in lock(&self.templates).values() {
             flats.insert(FlatName::Genesis(template.key));
         }
-        lock(&self.templates).retain(|hash, _| components.contains(hash));
-        self.components.retain(&components)?;
-        Ok(self.images.retain(&flats, &pages)?)
+        if !dry_run {
+            lock(&self.templates).retain(|hash, _| components.contains(hash));
+            self.components.retain(&components)?;
+        }
+        Ok(self.images.retain(&flats, &pages, dry_run)?)
     }
 }

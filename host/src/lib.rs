@@ -15,7 +15,8 @@
 //! | [`wasi`] | WASI on virtual handles over an agent's zones |
 //! | [`agent`] | turns, pause, resume, fork, rewind |
 //! | [`host`] | what a platform embeds |
-//! | [`size`] | sizes as people write them |
+mod size;
+pub mod upkeep;
 //!
 //! The zones, their contracts and the store beneath are the crate `zone-vfs`.
 //!
@@ -43,7 +44,8 @@ pub mod component;
 pub mod host;
 pub mod image;
 pub mod journal;
-pub mod size;
+mod size;
+pub mod upkeep;
 pub mod wasi;
 
 pub use agent::{Agent, AgentError, AgentName, Event};

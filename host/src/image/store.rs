@@ -426,22 +426,28 @@ impl ImageStore {
         self.sync_folder()
     }
 
-    /// Removes every image file that `keep` does not name. Returns the bytes given back.
-    pub fn retain(&self, flats: &HashSet<FlatName>, pages: &HashSet<PagesName>) -> Result<u64, ImageError> {
+    /// Removes every image file that is not named. Returns the bytes given back; with `dry_run` those
+    /// that would be.
+    pub fn retain(
+        &self,
+        flats: &HashSet<FlatName>,
+        pages: &HashSet<PagesName>,
+        dry_run: bool,
+    ) -> Result<u64, ImageError> {
         let keep: HashSet<String> =
             flats.iter().map(ToString::to_string).chain(pages.iter().map(ToString::to_string)).collect();
         lock(&self.flats).recent.clear();
         lock(&self.pages).recent.clear();
-        self.remove_where(|name| {
+        self.remove_where(dry_run, |name| {
             (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name)
         })
     }
 
     fn remove_unfinished(&self) -> Result<(), ImageError> {
-        self.remove_where(|name| name.ends_with(".tmp")).map(|_| ())
+        self.remove_where(false, |name| name.ends_with(".tmp")).map(|_| ())
     }
 
-    fn remove_where(&self, unwanted: impl Fn(&str) -> bool) -> Result<u64, ImageError> {
+    fn remove_where(&self, dry_run: bool, unwanted: impl Fn(&str) -> bool) -> Result<u64, ImageError> {
         use std::os::unix::fs::MetadataExt;
         let mut freed = 0;
         for entry in std::fs::read_dir(&self.folder).map_err(Self::io(""))? {
@@ -449,7 +455,9 @@ impl ImageStore {
             let name = entry.file_name().to_string_lossy().into_owned();
             if unwanted(&name) {
                 freed += entry.metadata().map_or(0, |m| m.blocks() * 512);
-                std::fs::remove_file(entry.path()).map_err(Self::io(&name))?;
+                if !dry_run {
+                    std::fs::remove_file(entry.path()).map_err(Self::io(&name))?;
+                }
             }
         }
         Ok(freed)

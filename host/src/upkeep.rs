@@ -1,0 +1,93 @@
+//! Giving storage back.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use zone_vfs::id::AgentId;
+use zone_vfs::store::{ReapPolicy, ReapReport};
+
+use crate::agent::AgentError;
+use crate::host::{Host, HostShared};
+
+/// What a reaping did, or would do.
+#[derive(Clone, Debug)]
+pub struct Reaped {
+    /// In the store.
+    pub store: ReapReport,
+    /// Bytes of image files that no generation needs any more. A dry run does not count the images of
+    /// generations that would be dropped of agents that stay.
+    pub image_bytes: u64,
+}
+
+impl Host {
+    /// Gives back what the policy does not keep and what nothing needs, beside live agents. No policy
+    /// touches an agent that is in memory. With `dry_run` nothing is changed.
+    pub async fn reap(&self, policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
+        let shared = self.shared.clone();
+        let task = tokio::task::spawn_blocking(move || shared.reap(policy, dry_run));
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// Reaps again and again, for a process that lives long, until the reaper is dropped or the host is
+    /// closed. What fails is logged, and tried again the next time.
+    pub fn reap_every(&self, interval: Duration, policy: ReapPolicy) -> Result<Reaper, AgentError> {
+        let shared: Weak<HostShared> = Arc::downgrade(&self.shared);
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let work = move || {
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let Some(shared) = shared.upgrade() else { return };
+                match shared.reap(policy.clone(), false) {
+                    Ok(reaped) => tracing::info!(
+                        segments = reaped.store.swept.removed_bytes,
+                        images = reaped.image_bytes,
+                        agents = reaped.store.agents.len(),
+                        "reaped"
+                    ),
+                    Err(e) => tracing::warn!("reaping: {e}"),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("dormouse-reap".into())
+            .spawn(work)
+            .map_err(|source| AgentError::Io { what: "starting the thread that reaps".into(), source })?;
+        Ok(Reaper { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// Reaps by a timer until it is dropped, which waits for a reaping that is under way.
+#[derive(Debug)]
+pub struct Reaper {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that reaps panicked");
+        }
+    }
+}
+
+impl HostShared {
+    /// Must not be called from an async task: it waits.
+    fn reap(&self, mut policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
+        policy.spare.extend(self.awake());
+        let report = self.store()?.reap(&policy, dry_run)?;
+        let gone: HashSet<AgentId> = report.agents.iter().map(|(id, _)| *id).collect();
+        // damage was told: what it hid may name any image
+        let image_bytes = if report.damage.is_empty() {
+            let _alone = self.imaging.blocking_write();
+            self.join_flattening();
+            self.reap_images(&gone, dry_run)?
+        } else {
+            0
+        };
+        Ok(Reaped { store: report, image_bytes })
+    }
+}
