@@ -601,7 +601,7 @@ impl HostShared {
         let awake = |place: &Weak<Place>| {
             place.upgrade().is_some_and(|place| place.running.try_lock().is_ok_and(|r| r.is_none()).not())
         };
-        agents.iter().filter(|(_, place)| awake(place)).map(|(id, _)| *id).collect()
+        agents.places.iter().filter(|(_, place)| awake(place)).map(|(id, _)| *id).collect()
     }
 
     /// Removes the image files and components that no generation of any agent but these names. Gives the

@@ -15,8 +15,8 @@
 //! | [`wasi`] | WASI on virtual handles over an agent's zones |
 //! | [`agent`] | turns, pause, resume, fork, rewind |
 //! | [`host`] | what a platform embeds |
-mod size;
-pub mod upkeep;
+//! | [`size`] | sizes as people write them |
+//! | [`upkeep`] | giving storage back |
 //!
 //! The zones, their contracts and the store beneath are the crate `zone-vfs`.
 //!
@@ -44,7 +44,7 @@ pub mod component;
 pub mod host;
 pub mod image;
 pub mod journal;
-mod size;
+pub mod size;
 pub mod upkeep;
 pub mod wasi;
 

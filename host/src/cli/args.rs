@@ -60,6 +60,8 @@ pub enum Command {
     Generations(OneAgent),
     /// Look into an agent's zones, and change them as the operator
     Zone(ZoneArguments),
+    /// Give back storage that nothing needs, after the options have said what is not to be kept
+    Reap(ReapArguments),
     /// Say what a component imports and exports, and whether it can be captured
     Inspect(InspectArguments),
     /// Compile a component (used by dormouse itself)
@@ -290,6 +292,33 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
     },
+}
+
+/// Arguments of `reap`. What a fork, an open file or a head needs is never taken, and generations of
+/// pauses, forks and rewinds are kept as long as their agent.
+#[derive(Debug, Args)]
+pub struct ReapArguments {
+    /// Change nothing, and say what would be given back
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the newest so many generations of turns of each agent
+    #[arg(long, value_name = "COUNT")]
+    pub keep_turns: Option<usize>,
+    /// Keep what the newest so many failed turns of each agent left
+    #[arg(long, value_name = "COUNT")]
+    pub keep_failed: Option<usize>,
+    /// Of agents that have been paused for longer, keep no generation of a turn but the head
+    #[arg(long, value_name = "TIME", value_parser = super::storage::span)]
+    pub thin_paused: Option<Duration>,
+    /// Remove agents that have been paused for longer, with all their memory
+    #[arg(long, value_name = "TIME", value_parser = super::storage::span)]
+    pub remove_paused: Option<Duration>,
+    /// Keep fewer generations of turns where the store needs more than this
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    pub budget: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `inspect`.

@@ -12,6 +12,7 @@ mod progress;
 mod run;
 mod send;
 mod stop;
+mod storage;
 mod terminal;
 mod words;
 mod zone;
@@ -121,6 +122,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
         Command::Zone(a) => zone::zone(&host, a, piped),
+        Command::Reap(a) => storage::reap(&host, &a).await,
         Command::Inspect(_) | Command::Compile(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");

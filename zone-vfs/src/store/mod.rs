@@ -42,7 +42,7 @@ pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::open::StoreOptions;
-pub use self::reap::{KeepGenerations, ReapPolicy, ReapReport};
+pub use self::reap::{Given, KeepGenerations, ReapPolicy, ReapReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 
