@@ -11,6 +11,7 @@
 //! | [`files`] | files between the operator and zones |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
+//! | [`upkeep`] | what is given back, and what is not |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
 mod bed;
@@ -23,3 +24,4 @@ mod hostile;
 mod killed;
 mod operator;
 mod rewind;
+mod upkeep;
