@@ -297,7 +297,7 @@ impl Disk {
     }
 
     /// Fails the turn: the zones go back as their contracts say, and what went back is kept beside.
-    /// What the turn held open is closed.
+    /// What the turn held open in shared zones is closed, and the agent's locks are let go.
     pub fn fail(self: &Arc<Self>, reason: &str, done: Done<GenerationNumber>) {
         self.let_go();
         let reason = reason.chars().take(MAX_REASON).collect();
@@ -404,9 +404,12 @@ impl Disk {
         inner.state.release()
     }
 
-    /// Closes what is open in shared zones, as far as it can be: where storage fails, a file without a
-    /// name takes its space until the zone is read anew.
+    /// Lets the agent's locks go and closes what is open in shared zones, as far as it can be: where
+    /// storage fails, a file without a name takes its space until the zone is read anew.
     pub(super) fn let_go(&self) {
+        if let Some(store) = self.store.upgrade() {
+            store.locks.let_go(self.id);
+        }
         if let Err(e) = self.mounts.let_go() {
             tracing::warn!("closing an agent's files in shared zones: {e}");
         }

@@ -3,6 +3,7 @@
 //! - [`Store`] opens a folder, knows the agents by name, creates, forks and removes them.
 //! - [`Disk`] is what one agent has: zones, turns, generations.
 //! - [`SharedZone`] is a zone that several agents mount.
+//! - `locks` are advisory locks among agents, in memory.
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
 //!   puts the log back on top.
@@ -18,6 +19,7 @@ mod entry;
 mod error;
 mod gate;
 mod history;
+mod locks;
 mod open;
 mod reach;
 mod readers;
@@ -41,6 +43,7 @@ pub use self::blob::MAX_PAYLOAD;
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
+pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
 pub use self::open::StoreOptions;
 pub use self::reap::{Given, KeepGenerations, ReapPolicy, ReapReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
@@ -63,6 +66,7 @@ pub(crate) struct Shared {
     reaping: std::sync::Mutex<()>,
     /// Starts the commits of shared zones.
     driver: Arc<shared::Driver>,
+    locks: locks::LockTable,
     /// The next mount's holder.
     holders: std::sync::atomic::AtomicU64,
     incarnation: Uuid,

@@ -128,6 +128,7 @@ impl Store {
             readers: Readers::default(),
             reaping: Mutex::default(),
             driver: Arc::default(),
+            locks: super::locks::LockTable::default(),
             holders: std::sync::atomic::AtomicU64::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,

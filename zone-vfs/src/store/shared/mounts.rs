@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::SharedId;
 use super::flow::{Flow, settle_all};
 use crate::id::GenerationNumber;
 use crate::store::StoreError;
@@ -13,6 +14,7 @@ use crate::zone::{Through, Zone};
 
 /// A shared zone where an agent mounts it.
 pub(in crate::store) struct Mounted {
+    id: SharedId,
     /// The zone, or why it could not be read.
     flow: Result<Arc<Flow>, Arc<StoreError>>,
     through: Through,
@@ -25,8 +27,12 @@ pub(in crate::store) struct Mounted {
 pub(in crate::store) struct Mounts(pub Box<[Option<Mounted>]>);
 
 impl Mounted {
-    pub fn new(flow: Result<Arc<Flow>, Arc<StoreError>>, through: Through) -> Self {
-        Self { flow, through, used: AtomicBool::new(false) }
+    pub fn new(id: SharedId, flow: Result<Arc<Flow>, Arc<StoreError>>, through: Through) -> Self {
+        Self { id, flow, through, used: AtomicBool::new(false) }
+    }
+
+    pub fn id(&self) -> SharedId {
+        self.id
     }
 
     /// Works on the zone. `None` where it could not be read.

@@ -173,7 +173,7 @@ impl Shared {
         let mounted = specs.iter().map(|spec| {
             let mount = spec.shared?;
             let through = Through { holder: self.new_holder(), writable: mount.writable };
-            Some(Mounted::new(self.flow(agents, mount.zone).map_err(Arc::new), through))
+            Some(Mounted::new(mount.zone, self.flow(agents, mount.zone).map_err(Arc::new), through))
         });
         Mounts(mounted.collect())
     }
