@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use wasmtime::component::Linker;
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{DamagedAgent, Disk, NewAgent, Store, StoreError, StoreOptions, ZoneSpec};
+use zone_vfs::store::{DamagedAgent, Disk, NewAgent, Store, StoreError, StoreOptions};
 
-use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, link_lifecycle};
+use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, ZonePlan, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
 use crate::component::{self, ComponentError, Variant};
 use crate::image::{FlatName, Image, ImageStore};
@@ -230,7 +230,7 @@ impl Host {
         name: &AgentName,
         hash: [u8; 32],
         template: &Arc<Template>,
-        zones: Vec<ZoneSpec>,
+        zones: ZonePlan,
         options: AgentOptions,
     ) -> Result<Agent, AgentError> {
         let genesis = template.genesis(&self.shared.images).await?.clone();
@@ -263,7 +263,8 @@ impl Host {
             generation: journal::encode(&generation)?,
         };
         let store = self.store()?;
-        let task = tokio::task::spawn_blocking(move || store.create(id, &new, zones));
+        let make = move || zones.make(&store, |specs| store.create(id, &new, specs));
+        let task = tokio::task::spawn_blocking(make);
         let disk = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
         let agent = self.shared.adopt(disk);
         if own {

@@ -31,14 +31,14 @@ pub use self::generation::MAX_FORKS;
 pub use self::name::{AgentName, InvalidName};
 pub use self::run::{RunOptions, RunOutcome};
 pub use self::turn::{Event, MAX_EVENT_ID, MAX_PAYLOAD, TurnReport};
-pub use self::zones::{ZoneOption, ZoneOptionError, default_zones};
+pub use self::zones::{MountOption, ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;
 pub(crate) use self::generation::await_done;
 pub(crate) use self::instance::Live;
 pub(crate) use self::standing::Place;
 pub(crate) use self::template::{Template, world_of};
-pub(crate) use self::zones::zones;
+pub(crate) use self::zones::{ZonePlan, zones};
 
 /// A live instance, standing where `image` says. Dropped, it leaves what it holds open to the
 /// generation that it came from, or to nobody.

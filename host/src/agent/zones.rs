@@ -1,21 +1,37 @@
 //! Which zones an agent has.
 
 use zone_vfs::contract::ZoneKind;
-use zone_vfs::store::ZoneSpec;
+use zone_vfs::store::{SharedMount, Store, StoreError, ZoneSpec};
 use zone_vfs::zone::Quota;
 
+use super::AgentError;
 use crate::size::{self, InvalidSize};
 
-/// What `--zone NAME=KIND[:QUOTA]` says.
+/// What `--zone NAME=KIND[:QUOTA]` says, or `--zone NAME=/MOUNT[:ro|:rw][:QUOTA]` for a shared zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneOption {
-    /// The zone's name; it is mounted at `/NAME`, or where the default zone of that name is.
+    /// The zone's name; it is mounted at `/NAME`, or where the default zone of that name is. A shared
+    /// zone's name is the store's.
     pub name: String,
     /// Its contract.
     pub kind: ZoneKind,
     /// Bytes, where they are bounded other than by default.
     pub quota: Option<u64>,
+    /// Where a shared zone is mounted, and how; exactly for the kind shared.
+    pub shared: Option<MountOption>,
 }
+
+/// Where a shared zone is mounted, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOption {
+    /// An absolute path.
+    pub path: String,
+    /// Whether the agent may write.
+    pub writable: bool,
+}
+
+/// Bytes of a mount point, at most.
+const MAX_MOUNT: usize = 255;
 
 /// Names that no zone can have.
 const RESERVED: [&str; 2] = ["credentials", "memory"];
@@ -24,7 +40,10 @@ const RESERVED: [&str; 2] = ["credentials", "memory"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneOptionError {
     /// Not of the form.
-    #[error("`{0}`: a zone is given as NAME=KIND[:QUOTA], for example scratch=workspace:64M")]
+    #[error(
+        "`{0}`: a zone is given as NAME=KIND[:QUOTA], for example scratch=workspace:64M, and a shared one as \
+         NAME=/MOUNT[:ro][:QUOTA]"
+    )]
     Form(String),
     /// Not a kind.
     #[error("`{0}` is no kind of zone: there are episodic, semantic, procedural, workspace and logs")]
@@ -38,11 +57,30 @@ pub enum ZoneOptionError {
     /// A name that is no zone's.
     #[error("`{0}` is reserved: credentials are no files, and /memory holds the zones of memory")]
     Reserved(String),
-    /// Shared zones need a store of their own.
+    /// A shared zone is given by its mount.
+    #[error("`{0}`: a shared zone is given by where it is mounted, for example {0}=/{0} or {0}=/{0}:ro")]
+    Shared(String),
+    /// Not a mount point.
     #[error(
-        "shared zones are not there yet: give the zone one of the kinds episodic, semantic, procedural, workspace or logs"
+        "`{0}` is no place for a zone: give an absolute path of letters, digits, `-`, `_` and `.`, such as /team"
     )]
-    Shared,
+    Mount(String),
+    /// Two zones would lie in each other.
+    #[error("{mount} and {other} lie in each other: mount the zone elsewhere")]
+    Overlap {
+        /// Where the zone was to be mounted.
+        mount: String,
+        /// Where another is.
+        other: String,
+    },
+    /// The quota of a shared zone is set when it is made.
+    #[error("the shared zone `{zone}` is there, with a quota of {bytes} bytes: leave the quota out")]
+    SharedQuota {
+        /// The zone.
+        zone: String,
+        /// Its quota.
+        bytes: u64,
+    },
     /// A default zone keeps its kind.
     #[error("the zone `{name}` is {kind}; its quota can be set, its kind cannot")]
     FixedKind {
@@ -61,24 +99,58 @@ impl std::str::FromStr for ZoneOption {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, rest) = text.split_once('=').ok_or_else(|| ZoneOptionError::Form(text.into()))?;
+        if rest.starts_with('/') {
+            return shared_option(name, rest);
+        }
         let (kind, quota) = match rest.split_once(':') {
             Some((kind, quota)) => (kind, Some(quota)),
             None => (rest, None),
         };
-        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
-            return Err(ZoneOptionError::Name(name.into()));
-        }
+        check_name(name)?;
         if RESERVED.contains(&name) {
             return Err(ZoneOptionError::Reserved(name.into()));
         }
         let kind = ZoneKind::from_name(kind).ok_or_else(|| ZoneOptionError::Kind(kind.into()))?;
         if kind == ZoneKind::Shared {
-            return Err(ZoneOptionError::Shared);
+            return Err(ZoneOptionError::Shared(name.into()));
         }
         let quota = quota.map(size::parse).transpose()?;
-        Ok(Self { name: name.into(), kind, quota })
+        Ok(Self { name: name.into(), kind, quota, shared: None })
     }
+}
+
+fn check_name(name: &str) -> Result<(), ZoneOptionError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
+        return Err(ZoneOptionError::Name(name.into()));
+    }
+    Ok(())
+}
+
+/// `NAME=/MOUNT[:ro|:rw][:QUOTA]`
+fn shared_option(name: &str, rest: &str) -> Result<ZoneOption, ZoneOptionError> {
+    check_name(name)?;
+    let mut parts = rest.split(':');
+    let path = parts.next().unwrap_or_default();
+    let mut next = parts.next();
+    let writable = next != Some("ro");
+    if matches!(next, Some("ro" | "rw")) {
+        next = parts.next();
+    }
+    let quota = next.map(size::parse).transpose()?;
+    if parts.next().is_some() {
+        return Err(ZoneOptionError::Form(format!("{name}={rest}")));
+    }
+    let good = |part: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(fits)
+    };
+    let reserved = path == "/memory" || path == "/credentials" || path.starts_with("/credentials/");
+    if path.len() > MAX_MOUNT || reserved || !path[1..].split('/').all(good) {
+        return Err(ZoneOptionError::Mount(path.into()));
+    }
+    let shared = Some(MountOption { path: path.into(), writable });
+    Ok(ZoneOption { name: name.into(), kind: ZoneKind::Shared, quota, shared })
 }
 
 /// The zones that every agent has.
@@ -99,30 +171,88 @@ pub fn default_zones() -> Vec<ZoneSpec> {
     ]
 }
 
+/// The zones of a new agent. Shared ones are only named so far.
+pub(crate) struct ZonePlan {
+    specs: Vec<ZoneSpec>,
+    /// Index, name, whether writable, and the quota where one is asked for.
+    shared: Vec<(usize, String, bool, Option<u64>)>,
+}
+
 /// The default zones with what the options change and add.
-pub(crate) fn zones(options: &[ZoneOption]) -> Result<Vec<ZoneSpec>, ZoneOptionError> {
-    let mut zones = default_zones();
+pub(crate) fn zones(options: &[ZoneOption]) -> Result<ZonePlan, ZoneOptionError> {
+    let mut specs = default_zones();
+    let mut shared = Vec::new();
     for (index, option) in options.iter().enumerate() {
-        if options[..index].iter().any(|o| o.name == option.name) {
+        let is_shared = option.shared.is_some();
+        // the names of shared zones are the store's, not the agent's
+        if options[..index].iter().any(|o| o.name == option.name && o.shared.is_some() == is_shared) {
             return Err(ZoneOptionError::Twice(option.name.clone()));
         }
         let bytes = option.quota.unwrap_or(Quota::default().bytes);
-        if let Some(zone) = zones.iter_mut().find(|z| z.name == option.name) {
+        let mut mount = format!("/{}", option.name);
+        if let Some(at) = &option.shared {
+            shared.push((specs.len(), option.name.clone(), at.writable, option.quota));
+            mount.clone_from(&at.path);
+        } else if let Some(zone) =
+            specs.iter_mut().find(|z| z.name == option.name && z.kind != ZoneKind::Shared)
+        {
             if zone.kind != option.kind {
                 return Err(ZoneOptionError::FixedKind { name: zone.name.clone(), kind: zone.kind });
             }
             zone.quota.bytes = bytes;
-        } else {
-            zones.push(ZoneSpec {
-                name: option.name.clone(),
-                mount: format!("/{}", option.name),
-                kind: option.kind,
-                quota: Quota { bytes, ..Quota::default() },
-                shared: None,
-            });
+            continue;
         }
+        let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+        if let Some(other) = specs.iter().find(|z| within(&mount, &z.mount) || within(&z.mount, &mount)) {
+            return Err(ZoneOptionError::Overlap { mount, other: other.mount.clone() });
+        }
+        specs.push(ZoneSpec {
+            name: option.name.clone(),
+            mount,
+            kind: option.kind,
+            quota: Quota { bytes, ..Quota::default() },
+            shared: None,
+        });
     }
-    Ok(zones)
+    Ok(ZonePlan { specs, shared })
+}
+
+impl ZonePlan {
+    /// Makes an agent of these zones. A shared zone that is missing is made for it, and goes again
+    /// if the agent is not made.
+    pub(crate) fn make<T>(
+        mut self,
+        store: &Store,
+        make: impl FnOnce(Vec<ZoneSpec>) -> Result<T, StoreError>,
+    ) -> Result<T, AgentError> {
+        let mut new = Vec::new();
+        let made = (|| {
+            for (index, name, writable, quota) in self.shared {
+                let zone = if let Some(zone) = store.find_shared(&name)? {
+                    let there = store.shared_zone(zone)?.zone(|z| z.quota().bytes).unwrap_or_default();
+                    if quota.is_some_and(|asked| asked != there) {
+                        return Err(ZoneOptionError::SharedQuota { zone: name, bytes: there }.into());
+                    }
+                    zone
+                } else {
+                    let zone = store.create_shared(&name, self.specs[index].quota)?;
+                    new.push(zone);
+                    zone
+                };
+                self.specs[index].shared = Some(SharedMount { zone, writable });
+            }
+            Ok(make(self.specs)?)
+        })();
+        if made.is_err() {
+            for zone in new {
+                // someone else may have mounted it meanwhile: then it stays
+                if let Err(e) = store.remove_shared(zone) {
+                    tracing::debug!("removing a shared zone that was made for nothing: {e}");
+                }
+            }
+        }
+        made
+    }
 }
 
 #[cfg(test)]
@@ -145,16 +275,56 @@ mod tests {
         assert!(matches!(parse("x=disk"), Err(ZoneOptionError::Kind(_))));
         assert!(matches!(parse("x=logs:many"), Err(ZoneOptionError::Quota(_))));
         assert!(matches!(parse("../x=logs"), Err(ZoneOptionError::Name(_))));
-        assert!(matches!(parse("x=shared"), Err(ZoneOptionError::Shared)));
+        assert!(matches!(parse("x=shared"), Err(ZoneOptionError::Shared(_))));
         assert!(matches!(parse("credentials=workspace"), Err(ZoneOptionError::Reserved(_))));
         assert!(matches!(parse("memory=logs"), Err(ZoneOptionError::Reserved(_))));
         assert!(matches!(parse("x=logs:99999999999T"), Err(ZoneOptionError::Quota(_))));
     }
 
     #[test]
+    fn mounts_of_shared_zones_are_read_and_refused() {
+        let read = |text: &str| {
+            let zone = parse(text).unwrap();
+            let mount = zone.shared.unwrap();
+            (zone.name, zone.kind, mount.path, mount.writable, zone.quota)
+        };
+        let team = |writable, quota| ("team".into(), ZoneKind::Shared, "/shared".into(), writable, quota);
+        assert_eq!(read("team=/shared"), team(true, None));
+        assert_eq!(read("team=/shared:ro"), team(false, None));
+        assert_eq!(read("team=/shared:1K"), team(true, Some(1024)));
+        assert_eq!(read("team=/shared:ro:1K"), team(false, Some(1024)));
+        assert_eq!(read("team=/shared:rw:1K"), team(true, Some(1024)));
+        assert_eq!(read("team=/memory/team").2, "/memory/team");
+        for path in
+            ["/", "//", "/a/", "/a/../b", "/.hidden", "/a b", "/memory", "/credentials", "/credentials/a"]
+        {
+            assert!(matches!(parse(&format!("team={path}")), Err(ZoneOptionError::Mount(_))), "{path}");
+        }
+        assert!(matches!(parse("team=/shared:ro:1K:2K"), Err(ZoneOptionError::Form(_))));
+        assert!(matches!(parse("team=/shared:wo"), Err(ZoneOptionError::Quota(_))));
+        assert!(matches!(parse("a/b=/shared"), Err(ZoneOptionError::Name(_))));
+    }
+
+    #[test]
+    fn no_zone_lies_in_another() {
+        let made = |texts: &[&str]| {
+            let options: Vec<_> = texts.iter().map(|text| parse(text).unwrap()).collect();
+            zones(&options).map(|plan| plan.specs)
+        };
+        let specs = made(&["workspace=/team", "other=/team2:ro", "memory=/memory/team"]).unwrap();
+        let mounts: Vec<_> = specs[5..].iter().map(|z| (z.name.as_str(), z.mount.as_str())).collect();
+        assert_eq!(mounts, [("workspace", "/team"), ("other", "/team2"), ("memory", "/memory/team")]);
+        for wrong in [&["a=/workspace"][..], &["a=/workspace/a"], &["a=/a/b", "b=/a"], &["a=logs", "b=/a"]] {
+            assert!(matches!(made(wrong), Err(ZoneOptionError::Overlap { .. })), "{wrong:?}");
+        }
+        assert!(matches!(made(&["a=/a", "a=/b"]), Err(ZoneOptionError::Twice(_))));
+    }
+
+    #[test]
     fn defaults_keep_their_kind_and_take_a_quota() {
-        let made =
-            zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic").unwrap()]).unwrap();
+        let made = zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic").unwrap()])
+            .unwrap()
+            .specs;
         assert_eq!(made.len(), 6);
         assert_eq!(made.iter().find(|z| z.name == "workspace").unwrap().quota.bytes, 1024);
         assert_eq!(made.last().unwrap().mount, "/more");

@@ -1,7 +1,7 @@
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::{Inode, Timestamp};
-use zone_vfs::store::{Cause, Outcome, StoreError};
+use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
@@ -69,6 +69,8 @@ struct Row {
     memory: u64,
     parent: Option<String>,
     id: String,
+    /// The mounts of shared zones.
+    shared: Vec<serde_json::Value>,
 }
 
 fn row(agent: &Agent) -> anyhow::Result<Row> {
@@ -105,7 +107,16 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         memory,
         parent: about.parent,
         id: info.id.to_string(),
+        shared: info.zones.iter().filter_map(mount).collect(),
     })
+}
+
+/// A mount of a shared zone.
+fn mount(zone: &ZoneSpec) -> Option<serde_json::Value> {
+    let shared = zone.shared?;
+    Some(json!({
+        "name": zone.name, "mount": zone.mount, "id": shared.zone.to_string(), "writable": shared.writable,
+    }))
 }
 
 pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
@@ -118,6 +129,7 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                     "name": r.name, "id": r.id, "state": r.state, "world": r.world.name(),
                     "generation": r.generation, "turns": r.turns, "created": time(r.created),
                     "file_bytes": r.files, "memory_bytes": r.memory, "parent": r.parent,
+                    "shared_zones": r.shared,
                 })
             })
             .collect();

@@ -84,7 +84,8 @@ pub struct RunArguments {
     /// An environment variable for the guest; without a value, this process's own
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
-    /// One more zone, or the quota of a default one
+    /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
+    /// made when it is missing: NAME=/MOUNT[:ro][:QUOTA]
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// End the run after this many seconds
@@ -104,7 +105,8 @@ pub struct NewArguments {
     /// An environment variable for the guest; without a value, this process's own
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
-    /// One more zone, or the quota of a default one
+    /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
+    /// made when it is missing: NAME=/MOUNT[:ro][:QUOTA]
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// Print JSON

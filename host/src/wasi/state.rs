@@ -6,8 +6,8 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::Inode;
-use zone_vfs::store::{Disk, DiskInfo, ZoneSpec};
-use zone_vfs::zone::Access;
+use zone_vfs::store::{Disk, DiskInfo, SharedMount, ZoneSpec};
+use zone_vfs::zone::{Access, ErrorCode};
 
 use super::object::{Descriptor, Flags, Object};
 use super::outside::{LiveOutside, Outside};
@@ -146,6 +146,8 @@ pub struct GuestState {
     pub disk: Option<Arc<Disk>>,
     /// Where each zone is mounted, in the order of the disk's zones.
     pub mounts: Arc<[String]>,
+    /// How each zone is shared, where it is.
+    pub(crate) shared: Arc<[Option<SharedMount>]>,
     /// Arguments, the program's name first.
     pub args: Arc<[String]>,
     /// Environment.
@@ -186,6 +188,8 @@ impl Default for GuestState {
 #[derive(Clone, Debug)]
 pub(crate) struct Mounts {
     paths: Arc<[String]>,
+    /// How each is shared, where it is.
+    shared: Arc<[Option<SharedMount>]>,
     /// The index of the zone that takes standard output and error.
     logs: Option<u16>,
 }
@@ -194,7 +198,11 @@ impl Mounts {
     /// Those of these zones, in order.
     pub fn of(zones: &[ZoneSpec]) -> Self {
         let logs = zones.iter().position(|z| z.kind == ZoneKind::Logs);
-        Self { paths: zones.iter().map(|z| z.mount.clone()).collect(), logs: logs.map(|index| index as u16) }
+        Self {
+            paths: zones.iter().map(|z| z.mount.clone()).collect(),
+            shared: zones.iter().map(|z| z.shared).collect(),
+            logs: logs.map(|index| index as u16),
+        }
     }
 }
 
@@ -205,6 +213,7 @@ impl GuestState {
             table: HandleTable::default(),
             disk: None,
             mounts: Arc::default(),
+            shared: Arc::default(),
             args: Arc::default(),
             env: Arc::default(),
             stdio: Stdio::default(),
@@ -228,20 +237,43 @@ impl GuestState {
     ) -> Result<(), zone_vfs::zone::ZoneError> {
         self.logs = mounts.logs.map(|index| (index, LogFiles::default()));
         self.mounts = mounts.paths.clone();
+        self.shared = mounts.shared.clone();
+        let mut gone = Vec::new();
         for (_, object) in self.table.iter() {
             if let Some((zone, inode)) = object.keeps_open() {
-                let missing = || zone_vfs::zone::ZoneError::from(zone_vfs::zone::ErrorCode::BadDescriptor);
-                disk.zone(zone, |z| z.open_inode(inode)).ok_or_else(missing)??;
+                match disk.zone(zone, |z| z.open_inode(inode)) {
+                    // while the agent slept, another removed it
+                    Some(Err(e)) if self.is_shared(zone) && e.code == ErrorCode::NoEntry => {
+                        gone.push((zone, inode));
+                    }
+                    Some(opened) => opened?,
+                    None => {
+                        if let Some(fault) = disk.mount_fault(zone) {
+                            tracing::error!("a zone that the agent has files open in: {fault}");
+                        }
+                        return Err(ErrorCode::BadDescriptor.into());
+                    }
+                }
             }
+        }
+        if !gone.is_empty() {
+            self.table.close_files(|file| gone.contains(&file));
         }
         let nothing_more = std::collections::BTreeSet::new();
         for index in 0..self.mounts.len() {
+            if self.is_shared(index as u16) {
+                continue; // what has no name there is open elsewhere
+            }
             if let Some(result) = disk.zone(index as u16, |z| z.drop_orphans_except(&nothing_more)) {
                 result?;
             }
         }
         self.disk = Some(disk);
         Ok(())
+    }
+
+    fn is_shared(&self, zone: u16) -> bool {
+        self.shared.get(usize::from(zone)).is_some_and(Option::is_some)
     }
 
     /// Gives back what the instance holds open in the zones. For an instance that is dropped.
@@ -269,13 +301,15 @@ impl GuestState {
     pub(super) fn preopens(&mut self) -> Result<Vec<(u32, String)>, PreopenError> {
         self.touched.zones = true;
         let Some(disk) = self.disk.clone() else { return Ok(Vec::new()) };
-        let flags = Flags { read: true, write: false, mutate_directory: true };
         let mut preopens = Vec::with_capacity(self.mounts.len());
         for (zone, path) in self.mounts.clone().iter().cloned().enumerate() {
             let zone = zone as u16;
             if let Some(opened) = disk.zone(zone, |z| z.open_inode(Inode::ROOT)) {
                 opened?;
             }
+            let shared = self.shared.get(usize::from(zone)).copied().flatten();
+            let mutate_directory = shared.is_none_or(|mount| mount.writable);
+            let flags = Flags { read: true, write: false, mutate_directory };
             let descriptor = Descriptor { zone, inode: Inode::ROOT, directory: true, flags };
             preopens.push((self.table.push(Object::Descriptor(descriptor))?, path));
         }

@@ -170,9 +170,14 @@ impl HandleTable {
 
     /// Closes what is open in these zones, except their roots: for a fork, whose logs begin anew.
     pub fn close_files_in(&mut self, zones: &[u16]) {
+        self.close_files(|(zone, inode)| zones.contains(&zone) && inode != Inode::ROOT);
+    }
+
+    /// Closes what is open of these files.
+    pub fn close_files(&mut self, closes: impl Fn((u16, Inode)) -> bool) {
         for slot in &mut self.slots {
             let open = slot.object.as_ref().and_then(Object::keeps_open);
-            if open.is_some_and(|(zone, inode)| zones.contains(&zone) && inode != Inode::ROOT) {
+            if open.is_some_and(&closes) {
                 let kind = match slot.object {
                     Some(Object::DirectoryStream { .. }) => Kind::DirectoryEntryStream,
                     Some(Object::FileInput { .. }) => Kind::InputStream,
