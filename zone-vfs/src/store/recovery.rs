@@ -105,6 +105,9 @@ impl Recovery {
                 for (stored, reason) in left {
                     tracing::error!(agent = %stored.id, reason, "an agent is damaged");
                     let id = stored.id;
+                    // a fork that was tried after it may have read its state again, without its records
+                    self.drop_state(id);
+                    self.agents.slots.remove(&id);
                     self.damaged.insert(id, Damaged { stored, records: Arc::default(), reason });
                 }
                 return Ok(());
