@@ -229,7 +229,8 @@ pub struct ZoneArguments {
     pub command: ZoneCommand,
 }
 
-/// What to do with zones. A path is written N:PATH, or N@GEN:PATH for how it was in a generation.
+/// What to do with zones. A path is written N:PATH, or N@GEN:PATH for how it was in a generation, or
+/// @ZONE:PATH in a zone that agents share.
 #[derive(Debug, Subcommand)]
 pub enum ZoneCommand {
     /// List the zones of an agent, or a folder in one
@@ -284,6 +285,18 @@ pub enum ZoneCommand {
         /// Where to; `-` writes standard output [default: here, under its own name]
         #[arg(value_name = "LOCAL")]
         local: Option<PathBuf>,
+    },
+    /// List the zones that agents share, and who mounts them
+    Shared {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a zone that agents share; refused while an agent mounts it
+    RmShared {
+        /// The zone
+        #[arg(value_name = "ZONE")]
+        name: String,
     },
     /// Remove a file or folder from a zone
     Rm {

@@ -23,21 +23,15 @@ fn kind(kind: FileKind) -> &'static str {
 
 /// Lists a folder or file, or the zones that lie below a path.
 pub fn list(host: &Host, place: &Place, json: bool, recursive: bool) -> anyhow::Result<u8> {
+    if place.is_shared {
+        return list_folder(View::open(host, place)?, json, recursive);
+    }
     let agent = host.agent(&place.name)?;
     let above = normal(place.path.as_deref().unwrap_or("/"));
     let below = |z: &ZoneSpec| above == "/" || z.mount.starts_with(&format!("{above}/"));
     let zones: Vec<_> = (0u16..).zip(agent.disk().zones()).filter(|(_, z): &(u16, _)| below(z)).collect();
     if zones.is_empty() {
-        let mut view = View::open(host, place)?;
-        let stat = view.resolve_target()?;
-        let mut found = Vec::new();
-        if stat.kind == FileKind::Directory {
-            let folder = view.path.clone();
-            gather(&mut view, &folder, "", stat, recursive, 0, &mut found)?;
-        } else {
-            found.push((view.path.clone(), stat));
-        }
-        return files(found, json);
+        return list_folder(View::open(host, place)?, json, recursive);
     }
     if !recursive {
         return list_zones(host, place, zones, json);
@@ -48,6 +42,18 @@ pub fn list(host: &Host, place: &Place, json: bool, recursive: bool) -> anyhow::
         let root = view.resolve_target()?;
         found.push((zone.mount.clone(), root));
         gather(&mut view, "", &zone.mount, root, true, 0, &mut found)?;
+    }
+    files(found, json)
+}
+
+fn list_folder(mut view: View, json: bool, recursive: bool) -> anyhow::Result<u8> {
+    let stat = view.resolve_target()?;
+    let mut found = Vec::new();
+    if stat.kind == FileKind::Directory {
+        let folder = view.path.clone();
+        gather(&mut view, &folder, "", stat, recursive, 0, &mut found)?;
+    } else {
+        found.push((view.path.clone(), stat));
     }
     files(found, json)
 }
@@ -111,6 +117,11 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
             }
             None => agent.disk().zone(index, |z| z.usage()).unwrap_or_default(),
         };
+        let mut spec = spec;
+        if spec.shared.is_some() {
+            // a mount's bounds are the zone's own
+            spec.quota = agent.disk().zone(index, |z| z.quota()).unwrap_or(spec.quota);
+        }
         rows.push((spec, usage));
     }
     if json {
@@ -120,6 +131,7 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
                 json!({
                     "name": z.name, "mount": z.mount, "kind": z.kind.name(), "bytes": usage.bytes,
                     "quota_bytes": z.quota.bytes, "inodes": usage.inodes, "quota_inodes": z.quota.inodes,
+                    "writable": z.shared.is_none_or(|mount| mount.writable),
                 })
             })
             .collect();

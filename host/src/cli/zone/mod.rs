@@ -2,6 +2,7 @@
 //!
 //! - [`place`] is what `N[@GEN]:PATH` names, and how it is read and written.
 //! - [`list`] lists zones and folders, and prints files.
+//! - [`shared`] lists and removes the zones that agents share.
 //! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
 //!
 //! Copying follows `cp -r`: what is copied onto a folder that is there goes into it, under its own
@@ -12,6 +13,7 @@ mod list;
 mod place;
 mod put;
 mod remove;
+mod shared;
 
 pub use self::put::Piped;
 
@@ -30,6 +32,8 @@ pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Resu
         ZoneCommand::Cat { at, place } => list::cat(host, &place::parse(&place, at)?),
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
+        ZoneCommand::Shared { json } => shared::list(host, json),
+        ZoneCommand::RmShared { name } => shared::remove(host, &name),
         ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
     }
 }

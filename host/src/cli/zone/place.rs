@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
-use zone_vfs::store::wait;
+use zone_vfs::store::{SharedZone, wait};
 use zone_vfs::tree::Name;
 use zone_vfs::zone::{Access, Stat, Zone, ZoneError};
 
@@ -14,9 +14,11 @@ use crate::{Agent, Host};
 /// Bytes that are copied at once.
 pub const PIECE: usize = 1 << 20;
 
-/// `N[@GEN][:PATH]`.
+/// `N[@GEN][:PATH]`, or `@ZONE:PATH` for a zone that agents share.
 pub struct Place {
     pub name: String,
+    /// It is the name of a shared zone.
+    pub is_shared: bool,
     pub generation: Option<u64>,
     /// As it was given.
     pub path: Option<String>,
@@ -26,6 +28,7 @@ impl Place {
     /// The agent, with the generation that is looked into: for messages.
     pub fn agent(&self) -> String {
         match self.generation {
+            _ if self.is_shared => format!("@{}", self.name),
             Some(number) => format!("{}@{number}", self.name),
             None => self.name.clone(),
         }
@@ -38,6 +41,12 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
         Some((agent, path)) => (agent, Some(path.to_string())),
         None => (text, None),
     };
+    if let Some(name) = agent.strip_prefix('@') {
+        if at.is_some() || name.contains('@') {
+            bail!("a shared zone has no generations, only what it holds now: write @{name}:PATH");
+        }
+        return Ok(Place { name: name.into(), is_shared: true, generation: None, path });
+    }
     let (name, generation) = match agent.split_once('@') {
         Some((name, number)) => {
             let number =
@@ -51,7 +60,7 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
     {
         bail!("two generations are given: {one} with @, {other} with --at");
     }
-    Ok(Place { name: name.into(), generation: generation.or(at), path })
+    Ok(Place { name: name.into(), is_shared: false, generation: generation.or(at), path })
 }
 
 /// A path without empty parts and without `.`, beginning with a slash. `..` stays: the zone says what
@@ -71,11 +80,19 @@ pub fn means_content(path: &Path) -> bool {
     bytes == b"." || bytes.ends_with(b"/.")
 }
 
-/// A zone of an agent, now or in a generation, and a path in it.
+/// Where a zone is found.
+enum Source {
+    /// An agent's, as it stands; whether it is the mount of a shared one.
+    Agent { agent: Agent, zone: u16, is_shared: bool },
+    /// As it was in a generation.
+    Past(Box<Zone>),
+    /// A shared zone itself.
+    Shared(SharedZone),
+}
+
+/// A zone of an agent, now or in a generation, or a shared zone, and a path in it.
 pub struct View {
-    pub agent: Agent,
-    zone: u16,
-    past: Option<Zone>,
+    source: Source,
     mount: String,
     /// Relative to the zone's root; empty for the root itself.
     pub path: String,
@@ -88,6 +105,9 @@ pub struct View {
 impl View {
     /// Finds the zone that a path lies in.
     pub fn open(host: &Host, place: &Place) -> anyhow::Result<Self> {
+        if place.is_shared {
+            return Self::of_shared(host, place);
+        }
         let agent = host.agent(&place.name)?;
         let Some(path) = &place.path else {
             bail!("give a path: {}:/workspace, for example", place.name);
@@ -106,24 +126,45 @@ impl View {
         Self::of_zone(agent, place, index as u16, &spec.mount, &absolute[spec.mount.len()..])
     }
 
+    fn of_shared(host: &Host, place: &Place) -> anyhow::Result<Self> {
+        let store = host.store()?;
+        let id = store.find_shared(&place.name)?;
+        let id = id.ok_or_else(|| anyhow!("no shared zone named `{}`", place.name))?;
+        let path = normal(place.path.as_deref().unwrap_or("/"));
+        Ok(Self {
+            source: Source::Shared(store.shared_zone(id)?),
+            mount: String::new(),
+            path: path.trim_start_matches('/').to_string(),
+            is_folder: place.path.as_ref().is_some_and(|path| path.ends_with('/')),
+            of: place.agent(),
+        })
+    }
+
     /// A path in the zone with this index.
     pub fn of_zone(agent: Agent, place: &Place, zone: u16, mount: &str, path: &str) -> anyhow::Result<Self> {
         let of = place.agent();
-        let past = match place.generation {
+        let source = match place.generation {
             Some(number) => {
                 let zone = agent.disk().zone_at(GenerationNumber(number), zone);
-                Some(zone.with_context(|| place.name.clone())?)
+                Source::Past(Box::new(zone.with_context(|| place.name.clone())?))
             }
-            None => None,
+            None => {
+                if let Some(fault) = agent.disk().mount_fault(zone) {
+                    return Err(anyhow!(fault).context(format!("{of}:{mount}")));
+                }
+                let specs = agent.disk().zones();
+                let is_shared = specs.get(usize::from(zone)).is_some_and(|spec| spec.shared.is_some());
+                Source::Agent { agent, zone, is_shared }
+            }
         };
         let is_folder = place.path.as_ref().is_some_and(|path| path.ends_with('/'));
         let path = path.trim_start_matches('/').to_string();
-        Ok(Self { agent, zone, past, mount: mount.into(), path, is_folder, of })
+        Ok(Self { source, mount: mount.into(), path, is_folder, of })
     }
 
     /// A path of the zone as the operator writes it.
     pub fn shown(&self, path: &str) -> String {
-        let slash = if path.is_empty() { "" } else { "/" };
+        let slash = if path.is_empty() && !self.mount.is_empty() { "" } else { "/" };
         format!("{}:{}{slash}{path}", self.of, self.mount)
     }
 
@@ -134,7 +175,11 @@ impl View {
 
     /// What the path that was asked for is called.
     pub fn name(&self) -> &str {
-        let path = if self.path.is_empty() { &self.mount } else { &self.path };
+        let path = match &self.source {
+            _ if !self.path.is_empty() => &self.path,
+            Source::Shared(zone) => zone.name(),
+            _ => &self.mount,
+        };
         path.rsplit('/').next().unwrap_or(path)
     }
 
@@ -145,20 +190,18 @@ impl View {
         work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
     ) -> anyhow::Result<R> {
         let access = Access::new(Principal::Host, Timestamp::now());
-        let result = match &mut self.past {
-            Some(zone) => work(zone, access),
-            None => self
-                .agent
-                .disk()
-                .zone(self.zone, |zone| work(zone, access))
-                .ok_or_else(|| anyhow!("the zone is gone"))?,
+        let result = match &mut self.source {
+            Source::Past(zone) => Some(work(zone, access)),
+            Source::Agent { agent, zone, .. } => agent.disk().zone(*zone, |zone| work(zone, access)),
+            Source::Shared(zone) => zone.zone(|zone| work(zone, access)),
         };
+        let result = result.ok_or_else(|| anyhow!("the zone is gone"))?;
         result.map_err(|e| anyhow::Error::new(e).context(self.shown(path)))
     }
 
     /// Refuses to change a generation.
     pub fn writable(&self) -> anyhow::Result<()> {
-        if self.past.is_some() {
+        if matches!(self.source, Source::Past(_)) {
             bail!("{}: a generation cannot be changed", self.target())
         }
         Ok(())
@@ -227,7 +270,25 @@ impl View {
 
     /// Makes what was written durable.
     pub fn commit(&self) -> anyhow::Result<()> {
-        Ok(wait(|done| self.agent.disk().sync(done))?)
+        match &self.source {
+            Source::Past(_) => {}
+            Source::Agent { agent, .. } => wait(|done| agent.disk().sync(done))?,
+            Source::Shared(zone) => wait(|done| zone.sync(done))?,
+        }
+        Ok(())
+    }
+
+    /// Whether several see what is changed here, at once and for good.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared(_) | Source::Agent { is_shared: true, .. })
+    }
+
+    /// Takes back what was written and is not committed. In a shared zone there is nothing of that.
+    pub fn abandon(&self) -> anyhow::Result<()> {
+        match &self.source {
+            Source::Agent { agent, .. } => Ok(agent.disk().abandon()?),
+            Source::Past(_) | Source::Shared(_) => Ok(()),
+        }
     }
 }
 

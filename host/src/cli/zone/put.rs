@@ -45,7 +45,8 @@ pub fn read_input() -> anyhow::Result<Piped> {
     Ok(Piped(spooled))
 }
 
-/// Copies a file, a folder or standard input into a zone, as a whole or not at all.
+/// Copies a file, a folder or standard input into a zone, as a whole or not at all. Into a shared zone each file
+/// is put as a whole, and those that were put before an error stay: others have seen them.
 pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     view.writable()?;
@@ -58,7 +59,7 @@ pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> an
         Ok(counts) => counts,
         Err(e) => {
             // nothing half done: what was written so far is not committed
-            view.agent.disk().abandon()?;
+            view.abandon()?;
             return Err(e);
         }
     };
@@ -89,8 +90,30 @@ fn destination(view: &mut View, local: &Path, is_piped: bool) -> anyhow::Result<
     }
 }
 
-/// Writes one file into a zone: in place on zones where names can be replaced, new otherwise.
+/// Writes one file into a zone. In a shared one it is renamed over what is there when it is whole: nobody
+/// sees half of it.
 fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+    if !view.is_shared() {
+        return write_file(view, path, source);
+    }
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if name.is_empty() {
+        bail!("{} is a folder: name the file in it", view.shown(path));
+    }
+    let temporary = child(folder, &format!(".dormouse-put-{}", std::process::id()));
+    let written = write_file(view, &temporary, source).and_then(|bytes| {
+        let (from, to) = ((Inode::ROOT, temporary.as_bytes()), (Inode::ROOT, path.as_bytes()));
+        view.with(path, |z, access| z.rename(access, from, to))?;
+        Ok(bytes)
+    });
+    if written.is_err() && view.resolve(&temporary, false).is_ok() {
+        view.with(&temporary, |z, access| z.unlink(access, Inode::ROOT, temporary.as_bytes()))?;
+    }
+    written
+}
+
+/// In place on zones where names can be replaced, new otherwise.
+fn write_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
     let options =
         OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
     let append_only = view.with(path, |z, _| Ok(z.kind().is_append_only()))?;

@@ -8,7 +8,7 @@ use super::MAX_DEPTH;
 use super::place::{Place, View, child};
 use crate::Host;
 
-/// Removes a file or folder, as a whole or not at all.
+/// Removes a file or folder, as a whole or not at all; in a shared zone file by file.
 pub fn remove(host: &Host, place: &Place, recursive: bool) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     view.writable()?;
@@ -17,7 +17,7 @@ pub fn remove(host: &Host, place: &Place, recursive: bool) -> anyhow::Result<u8>
         bail!("{} is a zone: it goes with its agent", view.target());
     }
     if let Err(e) = remove_tree(&mut view, &path, recursive, 0) {
-        view.agent.disk().abandon()?;
+        view.abandon()?;
         return Err(e);
     }
     view.commit()?;

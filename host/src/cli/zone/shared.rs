@@ -1,0 +1,54 @@
+//! `zone shared` and `zone rm-shared`.
+
+use anyhow::anyhow;
+use serde_json::json;
+
+use crate::Host;
+use crate::cli::output::{print_json, print_table, size, table};
+
+/// Lists the shared zones, and who mounts each.
+pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
+    let zones = host.store()?.shared_zones()?;
+    if json {
+        let rows: Vec<_> = zones
+            .iter()
+            .map(|zone| {
+                let by: Vec<_> = zone.mounted_by.iter().map(|(name, _)| name).collect();
+                match &zone.usage {
+                    Ok((usage, quota)) => json!({
+                        "name": zone.name, "id": zone.id.to_string(), "mounted_by": by,
+                        "bytes": usage.bytes, "quota_bytes": quota.bytes,
+                        "inodes": usage.inodes, "quota_inodes": quota.inodes,
+                    }),
+                    Err(e) => json!({
+                        "name": zone.name, "id": zone.id.to_string(), "mounted_by": by, "error": e.to_string(),
+                    }),
+                }
+            })
+            .collect();
+        print_json(&rows)?;
+        return Ok(0);
+    }
+    let rows = zones
+        .into_iter()
+        .map(|zone| {
+            let (used, quota) = match zone.usage {
+                Ok((usage, quota)) => (size(usage.bytes), size(quota.bytes)),
+                Err(e) => (e.to_string(), "-".into()),
+            };
+            let by: Vec<_> = zone.mounted_by.into_iter().map(|(name, _)| name).collect();
+            vec![zone.name, used, quota, if by.is_empty() { "-".into() } else { by.join(", ") }]
+        })
+        .collect();
+    print_table(&table(&["NAME", "USED", "QUOTA", "MOUNTED BY"], &[1, 2], rows))?;
+    Ok(0)
+}
+
+/// Removes a shared zone that no agent mounts.
+pub fn remove(host: &Host, name: &str) -> anyhow::Result<u8> {
+    let store = host.store()?;
+    let name = name.trim_start_matches('@');
+    let id = store.find_shared(name)?.ok_or_else(|| anyhow!("no shared zone named `{name}`"))?;
+    store.remove_shared(id)?;
+    Ok(0)
+}
