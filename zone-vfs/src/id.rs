@@ -75,6 +75,24 @@ number! {
     Turn
 }
 
+number! {
+    /// Names one event in a zone's history: a version of a file, a rename, a deletion. Drawn from the
+    /// same counter as inode numbers, so that the content of a version can be opened as an [`Inode`]
+    /// of this number. Never reused in that zone; greater ones are later.
+    Version
+}
+number! {
+    /// Counts the entries of a zone's change feed. Starts at 1; never reused in that zone.
+    ChangeSequence
+}
+
+impl Version {
+    /// The number under which the version's content can be opened.
+    pub fn inode(self) -> Inode {
+        Inode(self.0)
+    }
+}
+
 impl Inode {
     /// The root directory of every zone.
     pub const ROOT: Inode = Inode(1);

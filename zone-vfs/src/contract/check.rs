@@ -13,6 +13,8 @@ pub enum Effect {
     Tombstone,
     /// The operation is recorded in the history.
     Recorded,
+    /// Content goes from the history, too; a tombstone stays.
+    Erased,
 }
 
 /// Why an operation is refused.
@@ -30,6 +32,12 @@ pub enum Rule {
     OneZone,
     /// What lies under a reserved name is written by the host alone.
     Reserved,
+    /// What was is read, and never written.
+    Past,
+    /// The zone has no earlier versions.
+    NoVersions,
+    /// The agent may erase its semantic memory; everything else only the operator.
+    Forgetting,
 }
 
 /// An operation that the zone's contract does not permit. Displays the rule.
@@ -54,6 +62,9 @@ impl fmt::Display for Refusal {
             Rule::AppendOnly => write!(f, "{zone} is append-only: {operation} is not permitted"),
             Rule::Versioned => write!(f, "{zone} keeps versions: {operation} is not permitted"),
             Rule::Reserved => write!(f, "a reserved name is the host's: {operation} is not permitted"),
+            Rule::Past => write!(f, "the past of {zone} is read-only: {operation} is not permitted"),
+            Rule::NoVersions => write!(f, "{zone} keeps no versions: {operation} is not possible"),
+            Rule::Forgetting => write!(f, "only the operator may erase {zone}: {operation} is not permitted"),
             Rule::OneZone => write!(f, "files stay in their zone: {operation} is not permitted"),
         }
     }
@@ -77,6 +88,14 @@ pub fn check(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effec
     if !mount.writable {
         return refuse(Rule::ReadOnlyMount);
     }
+    if operation == Operation::Forget {
+        let may = mount.principal == Principal::Host
+            || (mount.principal, kind) == (Principal::Agent, ZoneKind::Semantic);
+        return if may { Ok(Effect::Erased) } else { refuse(Rule::Forgetting) };
+    }
+    if operation == Operation::Rollback && !kind.keeps_versions() {
+        return refuse(Rule::NoVersions);
+    }
     match kind {
         ZoneKind::Workspace | ZoneKind::Shared => Ok(Effect::Plain),
         ZoneKind::Episodic | ZoneKind::Logs => match operation {
@@ -87,7 +106,7 @@ pub fn check(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effec
             _ => refuse(Rule::AppendOnly),
         },
         ZoneKind::Semantic | ZoneKind::Procedural => match operation {
-            Operation::Overwrite | Operation::Truncate => Ok(Effect::NewVersion),
+            Operation::Overwrite | Operation::Truncate | Operation::Rollback => Ok(Effect::NewVersion),
             Operation::Unlink | Operation::RemoveDirectory => Ok(Effect::Tombstone),
             Operation::Rename => Ok(Effect::Recorded),
             Operation::HardLink | Operation::Symlink | Operation::SetTimes => refuse(Rule::Versioned),
@@ -108,6 +127,19 @@ pub fn check_reserved(kind: ZoneKind, mount: Mount, operation: Operation) -> Res
         return Ok(effect);
     }
     Err(Refusal { rule: Rule::Reserved, kind, operation })
+}
+
+/// The names at the top of a zone that keeps versions under which its past is read: the versions of each
+/// file, and the zone as it stood at a time.
+pub const PAST_NAMES: [&[u8]; 2] = [b".versions", b".asof"];
+
+/// [`check`] for what lies in the past.
+pub fn check_past(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effect, Refusal> {
+    let effect = check(kind, mount, operation)?;
+    if operation.only_looks() {
+        return Ok(effect);
+    }
+    Err(Refusal { rule: Rule::Past, kind, operation })
 }
 
 /// Agent and host see every zone, a tool only what is worked on together, the manager none.

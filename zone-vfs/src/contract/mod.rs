@@ -13,7 +13,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{Effect, Refusal, Rule, check, check_reserved, reserved_name};
+pub use check::{Effect, PAST_NAMES, Refusal, Rule, check, check_past, check_reserved, reserved_name};
 
 /// What a zone is for, and thereby what its contract is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,6 +46,11 @@ impl ZoneKind {
     /// Whether what is written can never be changed.
     pub fn is_append_only(self) -> bool {
         matches!(self, ZoneKind::Episodic | ZoneKind::Logs)
+    }
+
+    /// Whether each file has versions, and a history.
+    pub fn keeps_versions(self) -> bool {
+        matches!(self, ZoneKind::Semantic | ZoneKind::Procedural)
     }
 
     /// The word for this kind on a command line.
@@ -167,11 +172,15 @@ pub enum Operation {
     CrossZone,
     /// Make durable what was written.
     Sync,
+    /// Publish an earlier version of a file again.
+    Rollback,
+    /// Erase the content of a file from all of its versions.
+    Forget,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 16] = [
+    pub const ALL: [Operation; 18] = [
         Operation::Read,
         Operation::List,
         Operation::Create,
@@ -188,6 +197,8 @@ impl Operation {
         Operation::SetTimes,
         Operation::CrossZone,
         Operation::Sync,
+        Operation::Rollback,
+        Operation::Forget,
     ];
 
     /// The operation as a refusal names it.
@@ -209,6 +220,8 @@ impl Operation {
             Operation::SetTimes => "set times",
             Operation::CrossZone => "crossing into another zone",
             Operation::Sync => "sync",
+            Operation::Rollback => "roll back",
+            Operation::Forget => "forget",
         }
     }
 

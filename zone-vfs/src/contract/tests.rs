@@ -18,16 +18,22 @@ enum Cell {
     Versioned,
     /// `cross-device`.
     Cross,
+    /// `unsupported`: no versions.
+    None,
+    /// Permitted to the operator: content is erased.
+    Erase,
+    /// The same, and to the agent, too.
+    Own,
 }
 
-use Cell::{Cross, Once, Recorded, Tombstone, Version, Versioned, Yes};
+use Cell::{Cross, Erase, None, Once, Own, Recorded, Tombstone, Version, Versioned, Yes};
 use ZoneKind::{Episodic, Logs, Procedural, Semantic, Shared, Workspace};
 
 const KINDS: [ZoneKind; 6] = [Episodic, Semantic, Procedural, Workspace, Logs, Shared];
 
 /// For a principal that may write to the zone. Columns as in `KINDS`.
 #[rustfmt::skip]
-const TABLE: [(Operation, [Cell; 6]); 16] = [
+const TABLE: [(Operation, [Cell; 6]); 18] = [
     //                            episodic  semantic   procedural workspace logs  shared
     (Operation::Read,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
     (Operation::List,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
@@ -45,6 +51,8 @@ const TABLE: [(Operation, [Cell; 6]); 16] = [
     (Operation::SetTimes,        [Once,     Versioned, Versioned, Yes,      Once, Yes]),
     (Operation::CrossZone,       [Cross,    Cross,     Cross,     Cross,    Cross, Cross]),
     (Operation::Sync,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
+    (Operation::Rollback,        [None,     Version,   Version,   None,     None, None]),
+    (Operation::Forget,          [Erase,    Own,       Erase,     Erase,    Erase, Erase]),
 ];
 
 /// Who has to do with zones of a kind at all. Columns as in `KINDS`.
@@ -57,8 +65,12 @@ const WHO: [(Principal, [bool; 6]); 4] = [
     (Principal::Host,    [true,    true,    true,      true,     true,  true]),
 ];
 
-fn expected(cell: Cell) -> Result<Effect, Rule> {
+fn expected(cell: Cell, principal: Principal) -> Result<Effect, Rule> {
     match cell {
+        None => Err(Rule::NoVersions),
+        Own if principal == Principal::Agent => Ok(Effect::Erased),
+        Own | Erase if principal == Principal::Host => Ok(Effect::Erased),
+        Own | Erase => Err(Rule::Forgetting),
         Yes => Ok(Effect::Plain),
         Version => Ok(Effect::NewVersion),
         Tombstone => Ok(Effect::Tombstone),
@@ -83,8 +95,11 @@ fn the_contracts_table_holds_cell_by_cell() {
         for (principal, has_access) in WHO {
             for (column, kind) in KINDS.into_iter().enumerate() {
                 let found = rule(kind, Mount::writable(principal), operation);
-                let wanted =
-                    if has_access[column] { expected(row[column]) } else { Err(Rule::NoAccess(principal)) };
+                let wanted = if has_access[column] {
+                    expected(row[column], principal)
+                } else {
+                    Err(Rule::NoAccess(principal))
+                };
                 assert_eq!(found, wanted, "{principal:?}: {operation:?} in {kind}");
                 cells += 1;
             }
@@ -143,6 +158,21 @@ fn what_is_reserved_is_written_by_the_host_alone() {
 }
 
 #[test]
+fn the_past_is_read_and_never_written() {
+    for kind in [Semantic, Procedural] {
+        for operation in Operation::ALL {
+            let found = check_past(kind, Mount::writable(Principal::Agent), operation);
+            let wanted = match rule(kind, Mount::writable(Principal::Agent), operation) {
+                Ok(Effect::Plain) if operation.only_looks() => Ok(Effect::Plain),
+                Ok(_) => Err(Rule::Past),
+                refused => refused,
+            };
+            assert_eq!(found.map_err(|refusal| refusal.rule), wanted, "{operation:?}");
+        }
+    }
+}
+
+#[test]
 fn a_refusal_names_its_rule() {
     let say = |kind, mount, operation| check(kind, mount, operation).unwrap_err().to_string();
     assert_eq!(
@@ -168,7 +198,7 @@ fn kinds_go_by_their_names() {
     for kind in ZoneKind::ALL {
         assert_eq!(ZoneKind::from_name(kind.name()), Some(kind));
     }
-    assert_eq!(ZoneKind::from_name("credentials"), None);
+    assert_eq!(ZoneKind::from_name("credentials"), Option::None);
 }
 
 #[test]

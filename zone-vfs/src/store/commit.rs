@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Disk, Done, Inner};
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, TurnStyle};
 use super::{Shared, StoreError};
 use crate::id::{GenerationNumber, Hash, Sequence, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
@@ -192,6 +192,16 @@ fn prepare(
         return Err(StoreError::NoAgent(disk.id()));
     }
     let mut control = control(inner)?;
+    let ends = |e: &Entry| matches!(e, Entry::TurnEnded { .. } | Entry::TurnFailed { .. });
+    if inner.turn.as_ref().is_some_and(|t| t.style == TurnStyle::Process) && control.iter().any(ends) {
+        // a process leaves no descriptor behind that a draft could belong to
+        for zone in &mut inner.state.zones {
+            zone.working.publish_all_except(&std::collections::BTreeSet::new())?;
+        }
+    }
+    for zone in &mut inner.state.zones {
+        zone.working.publish_postponed()?;
+    }
     // what was drained is kept pending until it is in a record, whatever happens below
     for index in 0..inner.state.zones.len() {
         let zone = &mut inner.state.zones[index].working;

@@ -12,7 +12,8 @@ use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::shared::Mounts;
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
-use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::tree::Changes;
 use crate::zone::Zone;
 
 /// What is called when a commit is durable, or has failed. It runs on the committer's thread and
@@ -180,6 +181,21 @@ impl Disk {
         Ok(Zone::from_root(root, chunks))
     }
 
+    /// The entries of a zone's change feed after `after`, oldest first, at most `limit`: of what is
+    /// committed. `None` where there is no zone of this index.
+    pub fn changes(
+        &self,
+        index: u16,
+        after: ChangeSequence,
+        limit: usize,
+    ) -> Option<Result<Changes, StoreError>> {
+        let inner = self.lock();
+        let head = inner.state.zones.get(usize::from(index))?.head.clone();
+        let chunks = inner.state.chunks.clone();
+        drop(inner);
+        Some(head.changes(&*chunks, after, limit).map_err(Into::into))
+    }
+
     /// All generations that are kept, oldest first.
     pub fn generations(&self) -> Vec<Generation> {
         self.lock().state.generations.values().cloned().collect()
@@ -242,6 +258,9 @@ impl Disk {
         inner.pending.push(Entry::TurnBegan { turn, style, event: open.event.clone(), at: open.began });
         self.mounts.begin();
         inner.turn = Some(open);
+        for zone in &mut inner.state.zones {
+            zone.working.begin_turn(turn);
+        }
         Ok(turn)
     }
 
@@ -334,8 +353,9 @@ impl Disk {
                 return Err(StoreError::NoGeneration { generation: to });
             }
             let number = inner.state.next_generation;
-            let made = Entry::Generation { number, cause: Cause::Rewound(to), about, at: Timestamp::now() };
-            Ok(vec![Entry::Rewound { to }, made])
+            let at = Timestamp::now();
+            let made = Entry::Generation { number, cause: Cause::Rewound(to), about, at };
+            Ok(vec![Entry::Rewound { to, at }, made])
         };
         Commit::start(self, control, None, done);
     }

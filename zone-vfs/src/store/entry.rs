@@ -162,6 +162,8 @@ pub enum Entry {
     Rewound {
         /// Which.
         to: GenerationNumber,
+        /// When.
+        at: Timestamp,
     },
     /// The operator wrote to zones between turns: as a turn that ended.
     Operated {

@@ -158,8 +158,9 @@ impl<'a, V: Visitor> Reach<'a, V> {
         self.turns(&state.latest)?;
         for (index, (synced, head, _)) in state.zones.iter().enumerate() {
             self.place.part = Part::Zone(index as u16);
-            self.root(&head.hash)?;
-            self.root(&synced.hash)?;
+            for hash in head.trees().chain(synced.trees()) {
+                self.root(&hash)?;
+            }
         }
         for generation in &state.generations {
             if !self.visitor.wants(agent, Some(generation.number)) {
@@ -170,7 +171,9 @@ impl<'a, V: Visitor> Reach<'a, V> {
             self.payload(&generation.about)?;
             for (index, root) in generation.roots.iter().enumerate() {
                 self.place.part = Part::Zone(index as u16);
-                self.root(&root.hash)?;
+                for hash in root.trees() {
+                    self.root(&hash)?;
+                }
             }
         }
         self.place.generation = None;

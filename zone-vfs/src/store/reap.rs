@@ -292,7 +292,9 @@ impl Shared {
 
 /// The addresses that are known of a root.
 fn parts_of(root: &ZoneRoot, found: &mut Vec<(FrameKind, Hash)>) {
-    root.tree().stored_parts(&mut |kind, hash| found.push((kind, hash)));
+    for tree in [root.tree(), root.history_tree()] {
+        tree.stored_parts(&mut |kind, hash| found.push((kind, hash)));
+    }
 }
 
 /// The addresses that are known of a state, but for what its zones hold now.

@@ -233,7 +233,12 @@ impl State {
                 self.commit(roots);
                 self.close(turn, at, Outcome::Ended(outcome));
             }
-            Entry::Operated { at: _ } => self.commit(roots),
+            Entry::Operated { at: _ } => {
+                self.commit(roots);
+                if self.turn.is_none() {
+                    self.zones.iter_mut().for_each(|zone| zone.working.end_turn());
+                }
+            }
             Entry::TurnFailed { turn, reason, at } => {
                 self.fail(&reason, at, roots);
                 self.close(turn, at, Outcome::Failed(reason));
@@ -246,7 +251,7 @@ impl State {
                 }
                 self.add_generation(cause, about, at, roots.to_vec());
             }
-            Entry::Rewound { to } => {
+            Entry::Rewound { to, at } => {
                 let target = self
                     .generations
                     .get(&to)
@@ -261,8 +266,9 @@ impl State {
                         OnRewind::Stays | OnRewind::StaysAndRecords => false,
                     };
                     if let (true, Some(root)) = (moves, target.get(index)) {
-                        zone.working = Zone::from_root(root.clone(), self.chunks.clone());
-                        roots[index] = zone.working.snapshot()?;
+                        // the history and the numbers that were given do not go back
+                        roots[index] = root.rewound(&roots[index], at, &self.chunks)?;
+                        zone.working = Zone::from_root(roots[index].clone(), self.chunks.clone());
                     }
                     zone.commit(&roots[index]);
                 }
@@ -283,6 +289,7 @@ impl State {
     }
 
     fn close(&mut self, turn: Turn, at: Timestamp, outcome: Outcome) {
+        self.zones.iter_mut().for_each(|zone| zone.working.end_turn());
         if let Some(open) = self.turn.take() {
             self.history.push(TurnRecord { turn, event: open.event, began: open.began, ended: at, outcome });
         }
@@ -313,7 +320,8 @@ impl State {
                     OnFailure::GoesBack => goes_back |= zone.ahead || zone.touched,
                     OnFailure::SyncedAppendsStay => {}
                 }
-                *root = zone.head.clone();
+                // what goes back takes no number back that was given meanwhile
+                *root = zone.head.after(root);
                 zone.commit(root);
             }
             if goes_back {

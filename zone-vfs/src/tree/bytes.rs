@@ -53,3 +53,25 @@ pub(crate) mod shared {
         deserialize_vec(from).map(Arc::new)
     }
 }
+
+/// For `#[serde(with = "bytes::optional")]`: a byte, 0 or 1, and then the byte string.
+pub(crate) mod optional {
+    use serde::{Deserialize, Serialize};
+
+    use super::{Deserializer, Serializer};
+
+    #[derive(Serialize)]
+    struct Borrowed<'a>(#[serde(with = "super::vec")] &'a [u8]);
+
+    #[derive(Deserialize)]
+    struct Owned(#[serde(with = "super::vec")] Vec<u8>);
+
+    #[expect(clippy::ref_option, reason = "as serde calls it")]
+    pub(crate) fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+        bytes.as_deref().map(Borrowed).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<u8>>, D::Error> {
+        Ok(Option::<Owned>::deserialize(from)?.map(|owned| owned.0))
+    }
+}

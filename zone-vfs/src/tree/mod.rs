@@ -9,11 +9,13 @@
 //! The stored form is described in `docs/format-trees.md`.
 
 pub(crate) mod bytes;
+mod diff;
 mod edit;
 mod error;
 mod key;
 mod memory;
 mod node;
+mod past;
 mod range;
 mod storage;
 #[cfg(test)]
@@ -22,14 +24,20 @@ mod value;
 
 use crate::chunks::ChunkStore;
 
+pub use diff::Difference;
 pub use error::TreeError;
 pub use key::{Key, MAX_NAME, Name, Part};
 pub use memory::MemoryChunks;
 pub use node::{MAX_ENTRIES, MAX_LEVEL, MAX_WEIGHT};
+pub use past::{
+    ChangeKind, ChangeRecord, Changes, DraftRecord, EventRecord, MAX_CHANGE_PATH, NamedPlace, VersionKind,
+    VersionRecord,
+};
 pub use range::Range;
 pub(crate) use storage::references;
 pub use value::{
-    Body, CHUNK, Extent, ExtentValue, FileKind, InodeRecord, MAX_INLINE, MAX_TARGET, StoredValue, Value,
+    Body, CHUNK, Extent, ExtentValue, FileKind, InodeRecord, MAX_INLINE, MAX_PIECE, MAX_TARGET, StoredValue,
+    Value,
 };
 
 use node::{Child, Entries, Node};
@@ -53,6 +61,11 @@ impl Tree {
     /// Whether both share their root node, or have the same address: cheap, and never wrong when true.
     pub fn same_as(&self, other: &Self) -> bool {
         self.root.same_as(&other.root)
+    }
+
+    /// Whether it holds nothing, as far as that is known without reading: never wrong when true.
+    pub fn is_empty(&self) -> bool {
+        self.root.in_memory().is_some_and(|root| root.level == 0 && root.len() == 0)
     }
 
     /// The value under `key`.

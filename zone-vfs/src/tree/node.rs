@@ -12,11 +12,11 @@ pub const MAX_LEVEL: u8 = 16;
 /// The most entries or children of a node.
 pub const MAX_ENTRIES: usize = 64;
 
-/// A node heavier than this is split. One entry weighs under 5 KiB, so no node is stored in more
+/// A node heavier than this is split. One entry weighs under 9 KiB, so no node is stored in more
 /// than an eighth of a frame. Bytes.
 pub const MAX_WEIGHT: usize = 48 << 10;
 
-const _: () = assert!(MAX_WEIGHT + (8 << 10) < MAX_FRAME / 8);
+const _: () = assert!(MAX_WEIGHT + (9 << 10) < MAX_FRAME / 8);
 
 /// A node with fewer entries than this, which is also light, is merged with a neighbour.
 const FEW_ENTRIES: usize = MAX_ENTRIES / 4;

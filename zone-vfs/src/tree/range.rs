@@ -34,9 +34,41 @@ impl Tree {
         }
     }
 
+    /// The entry with the greatest key that is not greater than `key`.
+    pub fn last_until<'a>(
+        &'a self,
+        store: &'a dyn ChunkStore,
+        key: &Key,
+    ) -> Result<Option<(&'a Key, &'a Value)>, TreeError> {
+        last_until(self.root.root(store)?, store, key)
+    }
+
     /// All entries.
     pub fn entries<'a>(&'a self, store: &'a dyn ChunkStore) -> Result<Range<'a>, TreeError> {
         self.range(store, Bound::Unbounded)
+    }
+}
+
+/// No node but the root is without entries, so at most two paths are walked.
+fn last_until<'a>(
+    node: &'a Node,
+    store: &'a dyn ChunkStore,
+    key: &Key,
+) -> Result<Option<(&'a Key, &'a Value)>, TreeError> {
+    match &node.entries {
+        Entries::Leaf(entries) => {
+            let after = entries.partition_point(|(at, _)| at <= key);
+            Ok(after.checked_sub(1).map(|index| (&entries[index].0, &entries[index].1)))
+        }
+        Entries::Branch { keys, .. } => {
+            let mut index = keys.partition_point(|at| at <= key);
+            loop {
+                match last_until(node.child(index, store)?, store, key)? {
+                    None if index > 0 => index -= 1,
+                    found => return Ok(found),
+                }
+            }
+        }
     }
 }
 

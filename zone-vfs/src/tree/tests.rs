@@ -18,6 +18,7 @@ fn record(size: usize) -> InodeRecord {
         accessed: Timestamp(1),
         modified: Timestamp(u64::MAX),
         changed: Timestamp(3),
+        place: None,
         body: Body::Inline(Arc::new(vec![7; size])),
     }
 }
@@ -82,6 +83,7 @@ fn value_for(key: &Key, size: usize) -> Value {
         Part::Dirent(_) => Value::Dirent { inode: Inode(size as u64), kind: FileKind::Regular },
         Part::Extent(_) => Value::Extent(ExtentValue::Memory(Arc::new(Extent::new(vec![9; size])))),
         Part::Orphan(_) => Value::Orphan,
+        _ => unreachable!("no such key is made here"),
     }
 }
 
@@ -122,6 +124,10 @@ proptest! {
                     prop_assert_eq!(found.map(|value| stored(value, &store)), model.get(&key).cloned());
                 }
                 Step::Range(from) => {
+                    let last = tree.last_until(&store, &from).unwrap();
+                    let last = last.map(|(key, value)| (key.clone(), stored(value, &store)));
+                    let wanted = model.range(..=from.clone()).next_back();
+                    prop_assert_eq!(last, wanted.map(|(key, value)| (key.clone(), value.clone())));
                     for bound in [Bound::Included(&from), Bound::Excluded(&from)] {
                         let found = tree.range(&store, bound).unwrap().map(|entry| entry.unwrap().0.clone());
                         let expected = model.range((bound, Bound::Unbounded)).map(|(key, _)| key.clone());
@@ -151,6 +157,27 @@ proptest! {
                     }
                 }
             }
+        }
+        for (other, other_model) in &all {
+            let (tree, model) = &all[0];
+            let mut found = Model::new();
+            let mut keys = Vec::new();
+            tree.diff(other, &store, &mut |(key, left, right)| {
+                keys.push(key.clone());
+                let [left, right] = [left, right].map(|value| value.map(|value| stored(value, &store)));
+                assert_eq!(left.as_ref(), model.get(key));
+                assert_eq!(right.as_ref(), other_model.get(key));
+                if left != right {
+                    found.extend(right.map(|value| (key.clone(), value)));
+                }
+                Ok::<_, TreeError>(())
+            })
+            .unwrap();
+            prop_assert!(keys.is_sorted_by(|a, b| a < b));
+            let differs = |key: &&Key| model.get(key) != other_model.get(key);
+            let wanted: Vec<_> = model.keys().chain(other_model.keys()).filter(differs).collect();
+            prop_assert!(wanted.iter().all(|key| keys.binary_search(key).is_ok()));
+            prop_assert!(found.iter().all(|(key, value)| other_model.get(key) == Some(value)));
         }
         for (tree, model) in &all {
             check_same(tree, model, &store);
@@ -360,6 +387,49 @@ fn the_addresses_are_all_that_a_tree_needs() {
     assert_eq!(fresh, 3, "the chunk, its leaf and the root");
 }
 
+#[test]
+fn a_diff_costs_what_differs() {
+    let store = MemoryChunks::default();
+    let mut tree = Tree::default();
+    for number in scattered(20_000) {
+        tree.insert(&store, inode_key(number * 2), value_for(&inode_key(0), 0)).unwrap();
+    }
+    let root = tree.store(&store).unwrap();
+    let mut other = Tree::load(root);
+    other.insert(&store, inode_key(10_001), value_for(&inode_key(0), 1)).unwrap();
+    other.remove(&store, &inode_key(30_000)).unwrap();
+    let other = Tree::load(other.store(&store).unwrap());
+    let counting = Counting { store: &store, reads: std::sync::atomic::AtomicUsize::new(0) };
+    let mut found = Vec::new();
+    Tree::load(root)
+        .diff(&other, &counting, &mut |(key, left, right)| {
+            found.push((key.inode.0, left.is_some(), right.is_some()));
+            Ok::<_, TreeError>(())
+        })
+        .unwrap();
+    assert!(found.contains(&(10_001, false, true)) && found.contains(&(30_000, true, false)));
+    assert!(found.len() < 200, "{} entries", found.len());
+    let reads = counting.reads.into_inner();
+    assert!(reads < 40, "{reads} nodes were read");
+}
+
+/// Storage that counts how often it is read.
+struct Counting<'a> {
+    store: &'a MemoryChunks,
+    reads: std::sync::atomic::AtomicUsize,
+}
+
+impl ChunkStore for Counting<'_> {
+    fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.store.get(hash)
+    }
+
+    fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
+        self.store.put(kind, plain)
+    }
+}
+
 /// The stored form may only change together with the format byte.
 #[test]
 fn the_stored_form_is_what_it_was() {
@@ -371,6 +441,7 @@ fn the_stored_form_is_what_it_was() {
         accessed: Timestamp(1),
         modified: Timestamp(2),
         changed: Timestamp(300),
+        place: None,
         body: Body::Directory { parent: Inode::ROOT },
     };
     let leaf = Node::leaf(vec![
@@ -381,7 +452,7 @@ fn the_stored_form_is_what_it_was() {
     ]);
     let mut expected = vec![1, 0, 4];
     expected.extend([0, 3, 5, 3]);
-    expected.extend([1, 0, 0, 1, 0, 1, 2, 0xac, 2, 0, 1]);
+    expected.extend([1, 0, 0, 1, 0, 1, 2, 0xac, 2, 0, 0, 1]);
     expected.extend([1, 1, 4, b'n', b'o', b't', b'e', 1, 2, 1]);
     expected.extend([2, 2, 3, 2]);
     expected.extend([8; 32]);

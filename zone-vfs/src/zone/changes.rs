@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use super::state::{Pending, PendingExtent, State};
-use super::{Change, DrainLimits, Drained, ErrorCode, Result, Usage, Zone, ZoneError};
-use crate::id::Inode;
-use crate::tree::{CHUNK, Extent, ExtentValue, Key, Part, StoredValue, TreeError, Value};
+use super::{Change, Counters, DrainLimits, Drained, ErrorCode, Result, Zone, ZoneError};
+use crate::tree::{CHUNK, Extent, ExtentValue, Key, Part, StoredValue, Tree, TreeError, Value};
+
+/// A zone as it stood at a drain.
+pub(super) struct Standing {
+    pub(super) tree: Tree,
+    pub(super) history: Tree,
+    pub(super) counters: Counters,
+}
 
 impl Zone {
     /// Whether anything changed since the last drain.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || !self.state.pending.is_empty() || self.drained != self.counters()
+        !self.dirty.is_empty() || !self.state.pending.is_empty() || self.drained.counters != self.counters
     }
 
     /// An upper bound of what a drain would write. Bytes.
@@ -24,6 +30,9 @@ impl Zone {
     /// nothing is lost: the next drain gives these changes, too.
     pub fn drain_changes(&mut self, limits: &DrainLimits) -> Result<Drained> {
         self.settle()?;
+        if !self.state.pending.is_empty() {
+            self.feed_drained()?;
+        }
         let mut drained = Drained::default();
         let mut left = limits.total;
         for (key, pending) in &self.state.pending {
@@ -35,12 +44,14 @@ impl Zone {
                 }
             }
         }
-        if self.drained != self.counters() {
-            drained.changes.push(Change::Counters { next_inode: self.next_inode, usage: self.usage });
+        if self.drained.counters != self.counters {
+            drained.changes.push(Change::Counters(self.counters));
         }
         self.state.pending.clear();
+        self.authors.clear();
+        self.forgotten.clear();
         self.state.dirty_bytes = 0;
-        self.drained = self.counters();
+        self.drained = self.standing();
         Ok(drained)
     }
 
@@ -52,16 +63,18 @@ impl Zone {
         if self.is_dirty() {
             return Err(ZoneError::rule(ErrorCode::Busy, "the zone has changes of its own"));
         }
-        let before = (self.state.tree.clone(), self.next_inode, self.usage, self.state.resident_bytes);
+        let before = (self.standing(), self.state.resident_bytes);
         // Files refer to the tree's chunks, which then could not be changed in place.
         for file in self.open.values_mut() {
             file.chunk = None;
         }
         if let Err(error) = self.apply_all(changes) {
-            (self.state.tree, self.next_inode, self.usage, self.state.resident_bytes) = before;
+            let (Standing { tree, history, counters }, resident_bytes) = before;
+            (self.state.tree, self.state.history, self.counters) = (tree, history, counters);
+            self.state.resident_bytes = resident_bytes;
             return Err(error);
         }
-        self.drained = self.counters();
+        self.drained = self.standing();
         Ok(())
     }
 
@@ -89,9 +102,7 @@ impl Zone {
                         chunk[from..to].copy_from_slice(bytes);
                     })?;
                 }
-                Change::Counters { next_inode, usage } => {
-                    (self.next_inode, self.usage) = (*next_inode, *usage);
-                }
+                Change::Counters(counters) => self.counters = *counters,
             }
         }
         let records = self.open.keys().map(|inode| Ok((*inode, self.state.record(*inode)?.clone())));
@@ -103,8 +114,10 @@ impl Zone {
         Ok(())
     }
 
-    fn counters(&self) -> (Inode, Usage) {
-        (self.next_inode, self.usage)
+    /// What the next drain compares with.
+    fn standing(&self) -> Standing {
+        let State { tree, history, .. } = &self.state;
+        Standing { tree: tree.clone(), history: history.clone(), counters: self.counters }
     }
 }
 
@@ -154,18 +167,6 @@ impl State {
             });
         }
         Ok(total)
-    }
-
-    /// Sets or removes a value without noting that it changed.
-    pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<()> {
-        let old = match value {
-            Some(value) => self.tree.insert(&*self.store, key, value)?,
-            None => self.tree.remove(&*self.store, &key)?,
-        };
-        if let Some(old) = old {
-            self.forget(&old);
-        }
-        Ok(())
     }
 
     fn edit_extent(&mut self, key: Key, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {

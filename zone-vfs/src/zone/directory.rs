@@ -3,11 +3,14 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::history::{draft::another_draft, view};
 use super::path::{Last, Place, check_target};
-use super::{Access, DirEntry, ErrorCode, MAX_NAMES, Result, Zone, ZoneError, is_directory, new_record};
+use super::{
+    Access, DirEntry, ErrorCode, Expected, MAX_NAMES, Result, Zone, ZoneError, is_directory, new_record,
+};
 use crate::contract::Operation;
 use crate::id::Inode;
-use crate::tree::{Body, FileKind, InodeRecord, Key, Name, Part, Value};
+use crate::tree::{Body, DraftRecord, FileKind, InodeRecord, Key, Name, Part, Value};
 
 impl Zone {
     /// Lists a directory in the order of the names' bytes: at most `max` entries, those after the
@@ -20,10 +23,28 @@ impl Zone {
         max: usize,
     ) -> Result<Vec<DirEntry>> {
         self.check(access, Operation::List)?;
+        if let Some(view) = view::directory(directory) {
+            return self.list_view(access, view, after, max);
+        }
         if !is_directory(self.record(directory)?.kind()) {
             return Err(ErrorCode::NotDirectory.into());
         }
-        self.entries(directory, after, max)
+        if !self.has_drafts()? {
+            return self.entries(directory, after, max);
+        }
+        let mut seen = Vec::new();
+        let mut after = after.cloned();
+        while seen.len() < max {
+            let entries = self.entries(directory, after.as_ref(), max - seen.len())?;
+            let Some(last) = entries.last() else { break };
+            after = Some(last.name.clone());
+            for entry in entries {
+                if !self.is_hidden(access, entry.inode)? {
+                    seen.push(entry);
+                }
+            }
+        }
+        Ok(seen)
     }
 
     fn entries(&self, directory: Inode, after: Option<&Name>, max: usize) -> Result<Vec<DirEntry>> {
@@ -50,8 +71,14 @@ impl Zone {
         self.check(access, Operation::CreateDirectory)?;
         let place = self.locate_new(access, base, path)?;
         self.check_place(access, &place, Operation::CreateDirectory)?;
+        if let (true, Some(named)) = (self.is_versioned(), place.named()) {
+            self.afford_past()?;
+            self.prepare_event(self.counters.next_inode, &[&named])?;
+        }
         let record = new_record(Body::Directory { parent: place.parent }, 0, access.now);
-        self.create(access, &place, record)
+        let directory = self.create(access, &place, record)?;
+        self.note_directory(access, directory)?;
+        Ok(directory)
     }
 
     /// Makes a symbolic link that holds `target`, which need not exist but cannot be absolute.
@@ -59,6 +86,7 @@ impl Zone {
         self.check(access, Operation::Symlink)?;
         check_target(target)?;
         let place = self.locate_new(access, base, path)?;
+        self.check_past(access, &place, Operation::Symlink)?;
         if place.slash {
             return Err(ErrorCode::NoEntry.into());
         }
@@ -82,6 +110,7 @@ impl Zone {
             return Err(ZoneError::rule(ErrorCode::NotPermitted, "a directory has one name"));
         }
         let place = self.locate_new(access, to.0, to.1)?;
+        self.check_past(access, &place, Operation::HardLink)?;
         if place.slash {
             return Err(ErrorCode::NoEntry.into());
         }
@@ -91,7 +120,7 @@ impl Zone {
         self.afford(0, 1)?;
         self.prepare_entry(&place)?;
         self.add_entry(access, &place, inode, kind)?;
-        self.usage.inodes += 1;
+        self.counters.usage.inodes += 1;
         self.update(inode, |record| {
             record.links += 1;
             record.changed = access.now;
@@ -100,19 +129,31 @@ impl Zone {
 
     /// Removes a name of a file or link. The file goes with its last name and last close.
     pub fn unlink(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<()> {
+        self.unlink_if(access, base, path, Expected::Any)
+    }
+
+    /// As [`Zone::unlink`], if the file stands at the expected version; otherwise `busy`, with
+    /// [`Cause::Changed`](super::Cause::Changed).
+    pub fn unlink_if(&mut self, access: Access, base: Inode, path: &[u8], expected: Expected) -> Result<()> {
         self.check(access, Operation::Unlink)?;
         let place = self.locate(access, base, path, Last::Entry)?;
+        self.check_past(access, &place, Operation::Unlink)?;
         let (inode, kind) = place.found()?;
         if is_directory(kind) {
             return Err(ErrorCode::IsDirectory.into());
         }
-        self.remove_entry(access, &place, inode)
+        if self.is_versioned() {
+            self.check_draft(access, inode)?;
+        }
+        self.expect(Some(inode), expected)?;
+        self.remove_entry(access, &place, inode, kind)
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<()> {
         self.check(access, Operation::RemoveDirectory)?;
         let place = self.locate(access, base, path, Last::Entry)?;
+        self.check_past(access, &place, Operation::RemoveDirectory)?;
         let (inode, kind) = place.found()?;
         if !is_directory(kind) {
             return Err(ErrorCode::NotDirectory.into());
@@ -123,19 +164,35 @@ impl Zone {
         if !self.entries(inode, None, 1)?.is_empty() {
             return Err(ErrorCode::NotEmpty.into());
         }
-        self.remove_entry(access, &place, inode)
+        self.remove_entry(access, &place, inode, kind)
     }
 
     /// Moves a name, and replaces what the new name stood for, in one step.
     ///
     /// A directory can replace only an empty directory, and cannot move into itself. Two names of one
-    /// file both stay.
+    /// file both stay. Where the zone keeps versions, a file that is replaced stays the file that it is,
+    /// and what replaces it is its new version.
     pub fn rename(&mut self, access: Access, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<()> {
+        self.rename_if(access, from, to, Expected::Any)
+    }
+
+    /// As [`Zone::rename`], if what the new name stands for is as expected; otherwise `busy`, with
+    /// [`Cause::Changed`](super::Cause::Changed).
+    pub fn rename_if(
+        &mut self,
+        access: Access,
+        from: (Inode, &[u8]),
+        to: (Inode, &[u8]),
+        expected: Expected,
+    ) -> Result<()> {
         self.check(access, Operation::Rename)?;
         let old = self.locate(access, from.0, from.1, Last::Entry)?;
+        self.check_past(access, &old, Operation::Rename)?;
         let (inode, kind) = old.found()?;
         let new = self.locate(access, to.0, to.1, Last::Entry)?;
-        let (Some(old_name), Some(new_name)) = (&old.name, &new.name) else {
+        self.check_past(access, &new, Operation::Rename)?;
+        self.expect(new.target.map(|(replaced, _)| replaced), expected)?;
+        let (Some(old_place), Some(new_place)) = (old.named(), new.named()) else {
             return Err(ErrorCode::Busy.into());
         };
         if new.slash && !is_directory(kind) {
@@ -152,25 +209,36 @@ impl Zone {
                 (true, true) if !self.entries(replaced, None, 1)?.is_empty() => {
                     return Err(ErrorCode::NotEmpty.into());
                 }
+                (false, false) if self.is_versioned() => {
+                    return self.replace_file(access, inode, &old, replaced, &new);
+                }
                 _ => {}
             }
             chunks = self.chunks_to_release(replaced)?;
+            self.prepare_gone(replaced, &new_place)?;
         }
         if is_directory(kind) && self.lies_in(new.parent, inode)? {
             return Err(ZoneError::rule(ErrorCode::Invalid, "a directory cannot move into itself"));
         }
         self.record(inode)?;
         self.record(old.parent)?;
+        if self.is_versioned() {
+            self.check_draft(access, inode)?;
+        }
         self.prepare_entry(&new)?;
-        self.state.remove(Key::dirent(old.parent, old_name.clone()))?;
+        self.prepare_renamed(inode, &old_place, &new_place)?;
+        self.state.remove(Key::dirent(old.parent, old_place.name.clone()))?;
         self.changed_directory(access, old.parent)?;
-        if let Some((replaced, _)) = new.target {
-            self.state.remove(Key::dirent(new.parent, new_name.clone()))?;
-            self.release_name(access, replaced, chunks)?;
+        if let Some((replaced, replaced_kind)) = new.target {
+            self.state.remove(Key::dirent(new.parent, new_place.name.clone()))?;
+            self.note_gone(access, replaced, replaced_kind, &new_place)?;
+            self.release_name(access, replaced, &new_place, chunks)?;
         }
         self.add_entry(access, &new, inode, kind)?;
+        self.note_renamed(access, inode, kind, &old_place, &new_place)?;
         self.update(inode, |record| {
             record.changed = access.now;
+            record.place = Some(new_place);
             if let Body::Directory { parent } = &mut record.body {
                 *parent = new.parent;
             }
@@ -201,14 +269,21 @@ impl Zone {
     pub(super) fn create(&mut self, access: Access, place: &Place, record: InodeRecord) -> Result<Inode> {
         self.afford(record.size, 1)?;
         self.prepare_entry(place)?;
-        let inode = self.next_inode;
+        let inode = self.counters.next_inode;
         self.state.prepare(&[&Key::inode(inode)])?;
         let (size, kind) = (record.size, record.kind());
+        let record = InodeRecord { place: place.named(), ..record };
+        if kind == FileKind::Regular && self.is_versioned() {
+            let draft = DraftRecord { owner: access.mount.principal, base: None };
+            self.state.prepare(&[&Key::draft(inode)])?;
+            self.state.put(Key::draft(inode), Value::Draft(draft))?;
+        }
         self.state.put(Key::inode(inode), Value::Inode(record))?;
+        self.authors.insert(inode, access.mount.principal);
         self.add_entry(access, place, inode, kind)?;
-        self.next_inode = inode.next();
-        self.usage.inodes += 1;
-        self.usage.bytes += size;
+        self.counters.next_inode = inode.next();
+        self.counters.usage.inodes += 1;
+        self.counters.usage.bytes += size;
         Ok(inode)
     }
 
@@ -218,7 +293,10 @@ impl Zone {
             return Err(ErrorCode::NoEntry.into());
         }
         match &place.name {
-            Some(name) => self.state.prepare(&[&Key::dirent(place.parent, name.clone())]),
+            Some(name) => match self.state.dirent(place.parent, name)? {
+                Some(_) if place.target.is_none() => Err(another_draft()),
+                _ => Ok(()),
+            },
             None => Err(ErrorCode::Exist.into()),
         }
     }
@@ -226,19 +304,23 @@ impl Zone {
     fn add_entry(&mut self, access: Access, place: &Place, inode: Inode, kind: FileKind) -> Result<()> {
         let Some(name) = place.name.clone() else { return Err(ErrorCode::Exist.into()) };
         self.state.put(Key::dirent(place.parent, name), Value::Dirent { inode, kind })?;
+        self.authors.insert(inode, access.mount.principal);
         self.changed_directory(access, place.parent)
     }
 
-    fn remove_entry(&mut self, access: Access, place: &Place, inode: Inode) -> Result<()> {
-        let Some(name) = place.name.clone() else { return Err(ErrorCode::Invalid.into()) };
+    fn remove_entry(&mut self, access: Access, place: &Place, inode: Inode, kind: FileKind) -> Result<()> {
+        let Some(place) = place.named() else { return Err(ErrorCode::Invalid.into()) };
         let chunks = self.chunks_to_release(inode)?;
         self.record(place.parent)?;
-        self.state.remove(Key::dirent(place.parent, name))?;
+        self.prepare_gone(inode, &place)?;
+        self.state.remove(Key::dirent(place.parent, place.name.clone()))?;
         self.changed_directory(access, place.parent)?;
-        self.release_name(access, inode, chunks)
+        self.authors.insert(inode, access.mount.principal);
+        self.note_gone(access, inode, kind, &place)?;
+        self.release_name(access, inode, &place, chunks)
     }
 
-    fn changed_directory(&mut self, access: Access, directory: Inode) -> Result<()> {
+    pub(super) fn changed_directory(&mut self, access: Access, directory: Inode) -> Result<()> {
         self.update(directory, |record| {
             record.modified = access.now;
             record.changed = access.now;

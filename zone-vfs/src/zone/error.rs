@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::chunks::ChunkError;
 use crate::contract::{Refusal, Rule};
+use crate::id::Version;
 use crate::tree::TreeError;
 
 macro_rules! error_codes {
@@ -112,6 +113,15 @@ pub enum Cause {
     /// A rule of the filesystem refuses it.
     #[error("{0}")]
     Rule(&'static str),
+    /// What a conditional operation expected does not hold.
+    #[error("the file has changed: {}", .found.map_or_else(
+        || "it has no version".to_string(),
+        |version| format!("it is at version {version}"),
+    ))]
+    Changed {
+        /// The version at which the file stands, if it has one.
+        found: Option<Version>,
+    },
     /// Storage failed, or what it holds is damaged.
     #[error("{0}")]
     Storage(Arc<TreeError>),
@@ -134,6 +144,11 @@ impl ZoneError {
         Self { code, cause: Some(Cause::Rule(rule)) }
     }
 
+    /// Whether it failed since what it expected of a file does not hold.
+    pub fn is_changed(&self) -> bool {
+        matches!(self.cause, Some(Cause::Changed { .. }))
+    }
+
     /// The contract's refusal, when that is the cause.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &self.cause {
@@ -154,9 +169,10 @@ impl From<Refusal> for ZoneError {
     #[cold]
     fn from(refusal: Refusal) -> Self {
         let code = match refusal.rule {
-            Rule::ReadOnlyMount => ErrorCode::ReadOnly,
+            Rule::ReadOnlyMount | Rule::Past => ErrorCode::ReadOnly,
             Rule::OneZone => ErrorCode::CrossDevice,
-            Rule::NoAccess(_) | Rule::AppendOnly | Rule::Versioned | Rule::Reserved => {
+            Rule::NoVersions => ErrorCode::Unsupported,
+            Rule::NoAccess(_) | Rule::AppendOnly | Rule::Versioned | Rule::Reserved | Rule::Forgetting => {
                 ErrorCode::NotPermitted
             }
         };

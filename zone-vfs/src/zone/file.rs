@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ranges::Ranges;
 use super::state::State;
-use super::table::{CachedChunk, ChunkData, OpenFile};
+use super::table::{CachedChunk, ChunkData, OpenFile, Stage};
 use super::types::Source;
 use super::{Access, Bytes, ErrorCode, MAX_FILE_SIZE, Result, Zone, ZoneError};
 use crate::contract::Operation;
@@ -21,7 +21,11 @@ impl Zone {
     #[inline]
     pub fn read(&mut self, access: Access, inode: Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
         self.check(access, Operation::Read)?;
+        let inode = self.actual(inode);
         let file = self.open.get_mut(&inode).ok_or(ErrorCode::BadDescriptor)?;
+        if file.hides_from(access.mount.principal) {
+            return self.read_published(inode, offset, into);
+        }
         let left = readable(file, offset)?;
         let count = into.len().min(left.try_into().unwrap_or(usize::MAX));
         let mut done = 0;
@@ -48,7 +52,11 @@ impl Zone {
     /// a chunk. Empty only at the end of the file, or for a `max` of 0.
     pub fn read_shared(&mut self, access: Access, inode: Inode, offset: u64, max: usize) -> Result<Bytes> {
         self.check(access, Operation::Read)?;
+        let inode = self.actual(inode);
         let file = self.open.get_mut(&inode).ok_or(ErrorCode::BadDescriptor)?;
+        if file.hides_from(access.mount.principal) {
+            return self.share_published(inode, offset, max);
+        }
         let left = readable(file, offset)?;
         let max = max.min(left.try_into().unwrap_or(usize::MAX));
         if max == 0 {
@@ -66,7 +74,7 @@ impl Zone {
         }
         let source = match &chunk.data {
             ChunkData::Memory(extent) => Source::Extent(extent.clone()),
-            ChunkData::Frame(frame) => Source::Frame(frame.clone()),
+            ChunkData::Frame(frame) | ChunkData::Shown(frame) => Source::Frame(frame.clone()),
             ChunkData::Hole => Source::Zeros(&[]),
         };
         Ok(Bytes { source, range: from..from + there.min(max) })
@@ -77,26 +85,29 @@ impl Zone {
     /// Exactly at the end this is an append, anywhere else it overwrites, also beyond the end.
     #[inline]
     pub fn write(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<usize> {
+        let inode = self.actual(inode);
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let at_end = offset == file.record.size;
         self.check_file(access, file, if at_end { Operation::Append } else { Operation::Overwrite })?;
-        self.write_checked(access.now, inode, offset, data)?;
+        self.write_checked(access, inode, offset, data)?;
         Ok(data.len())
     }
 
     /// Writes `data` at the end of an open file, and gives the offset at which it was written.
     pub fn append(&mut self, access: Access, inode: Inode, data: &[u8]) -> Result<u64> {
+        let inode = self.actual(inode);
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let end = file.record.size;
         self.check_file(access, file, Operation::Append)?;
-        self.write_checked(access.now, inode, end, data)?;
+        self.write_checked(access, inode, end, data)?;
         Ok(end)
     }
 
-    fn write_checked(&mut self, now: Timestamp, inode: Inode, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_checked(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<()> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let size = file.record.size;
         check_regular(file)?;
+        let is_known = file.author == access.mount.principal && file.stage == Stage::Plain;
         if data.is_empty() {
             return Ok(());
         }
@@ -106,6 +117,9 @@ impl Zone {
         }
         let growth = end.saturating_sub(size);
         self.afford(growth, 0)?;
+        if !is_known {
+            self.begin_writing(access, inode)?;
+        }
         let state = &mut self.state;
         let file = self.open.get_mut(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let first = offset / CHUNK as u64;
@@ -120,7 +134,7 @@ impl Zone {
             }
             _ => {
                 if first != (end - 1) / CHUNK as u64 || matches!(file.record.body, Body::Inline(_)) {
-                    prepare_chunks(state, inode, offset, end)?;
+                    prepare_chunks(state, file, inode, offset, end)?;
                     file.leave_inline(state, inode)?;
                 }
                 file.write_chunks(state, inode, offset, data)?;
@@ -129,15 +143,19 @@ impl Zone {
         state.dirty_bytes += data.len();
         let record = &mut file.record;
         record.size = record.size.max(end);
-        record.modified = now;
-        record.changed = now;
-        self.usage.bytes += growth;
+        record.modified = access.now;
+        record.changed = access.now;
+        self.counters.usage.bytes += growth;
         self.touch(inode);
         Ok(())
     }
 
     /// Sets the size of an open file. What is added reads as zeros, and takes no space but quota.
     pub fn set_size(&mut self, access: Access, inode: Inode, size: u64) -> Result<()> {
+        let inode = self.actual(inode);
+        if let Some(file) = self.open.get(&inode) {
+            self.check_file(access, file, Operation::Truncate)?;
+        }
         self.check(access, Operation::Truncate)?;
         self.resize(access, inode, size)
     }
@@ -149,7 +167,11 @@ impl Zone {
         if size > MAX_FILE_SIZE {
             return Err(ErrorCode::FileTooLarge.into());
         }
+        let is_known = file.author == access.mount.principal && file.stage == Stage::Plain;
         self.afford(size.saturating_sub(old), 0)?;
+        if !is_known {
+            self.begin_writing(access, inode)?;
+        }
         let file = self.open.get_mut(&inode).ok_or(ErrorCode::BadDescriptor)?;
         match &mut file.record.body {
             Body::Inline(inline) if size <= MAX_INLINE as u64 => {
@@ -165,7 +187,7 @@ impl Zone {
         file.record.size = size;
         file.record.modified = access.now;
         file.record.changed = access.now;
-        self.usage.bytes = (self.usage.bytes + size).saturating_sub(old);
+        self.counters.usage.bytes = (self.counters.usage.bytes + size).saturating_sub(old);
         self.touch(inode);
         Ok(())
     }
@@ -178,6 +200,7 @@ impl Zone {
         accessed: Option<Timestamp>,
         modified: Option<Timestamp>,
     ) -> Result<()> {
+        let inode = self.actual(inode);
         self.check(access, Operation::SetTimes)?;
         self.record(inode)?;
         self.update(inode, |record| {
@@ -190,7 +213,7 @@ impl Zone {
     /// Takes note of how a part of an open file is going to be used, which changes nothing.
     pub fn advise(&self, access: Access, inode: Inode, offset: u64, len: u64) -> Result<()> {
         self.check(access, Operation::Read)?;
-        let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
+        let file = self.open.get(&self.actual(inode)).ok_or(ErrorCode::BadDescriptor)?;
         check_regular(file)?;
         offset.checked_add(len).map(drop).ok_or_else(|| ErrorCode::Invalid.into())
     }
@@ -206,14 +229,16 @@ fn readable(file: &OpenFile, offset: u64) -> Result<u64> {
 #[inline]
 fn check_regular(file: &OpenFile) -> Result<()> {
     match file.record.body {
-        Body::Inline(_) | Body::Extents => Ok(()),
+        Body::Inline(_) | Body::Extents | Body::Published { .. } | Body::Over { .. } | Body::Pieces => Ok(()),
         Body::Directory { .. } => Err(ErrorCode::IsDirectory.into()),
-        Body::Symlink(_) => Err(ZoneError::rule(ErrorCode::Invalid, "a symbolic link has no content")),
+        Body::Symlink(_) | Body::Alias { .. } => {
+            Err(ZoneError::rule(ErrorCode::Invalid, "a symbolic link has no content"))
+        }
     }
 }
 
 /// Reads what writing `offset..end` needs into memory, so that it cannot fail half-way.
-fn prepare_chunks(state: &mut State, inode: Inode, offset: u64, end: u64) -> Result<()> {
+fn prepare_chunks(state: &mut State, file: &OpenFile, inode: Inode, offset: u64, end: u64) -> Result<()> {
     let chunk = CHUNK as u64;
     state.prepare(&[&Key::extent(inode, 0)])?;
     for index in offset / chunk..=(end - 1) / chunk {
@@ -224,6 +249,11 @@ fn prepare_chunks(state: &mut State, inode: Inode, offset: u64, end: u64) -> Res
                 let extent = state.load_extent(value)?;
                 state.resident_bytes += extent.bytes().len();
                 state.set(key, Some(Value::Extent(ExtentValue::Memory(extent))))?;
+            }
+            None if !whole => {
+                if let Some(bytes) = state.shown_through(inode, &file.record, index)? {
+                    state.put_shown(key, &bytes)?;
+                }
             }
             _ => {}
         }
@@ -238,8 +268,9 @@ fn shrink(state: &mut State, file: &mut OpenFile, inode: Inode, size: u64) -> Re
     let (whole, part) = (size / CHUNK as u64, size as usize % CHUNK);
     if size <= MAX_INLINE as u64 {
         let mut inline = match state.get(&Key::extent(inode, 0))? {
+            _ if size == 0 => Vec::new(),
             Some(Value::Extent(value)) => state.load_extent(value)?.bytes().to_vec(),
-            _ => Vec::new(),
+            _ => state.shown_through(inode, &file.record, 0)?.map_or_else(Vec::new, |bytes| bytes.to_vec()),
         };
         inline.resize(size as usize, 0);
         let doomed = state.extents_from(inode, 0)?;
@@ -250,6 +281,9 @@ fn shrink(state: &mut State, file: &mut OpenFile, inode: Inode, size: u64) -> Re
     let doomed = state.extents_from(inode, size.div_ceil(CHUNK as u64))?;
     if part > 0 {
         state.cut_extent(Key::extent(inode, whole), part)?;
+    }
+    if let Body::Over { kept, .. } = &mut file.record.body {
+        *kept = (*kept).min(size);
     }
     doomed.into_iter().try_for_each(|key| state.remove(key))
 }

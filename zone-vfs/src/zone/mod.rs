@@ -11,7 +11,9 @@
 mod changes;
 mod directory;
 mod error;
+mod feed;
 mod file;
+mod history;
 mod holders;
 mod open;
 mod path;
@@ -23,24 +25,29 @@ mod table;
 mod tests;
 mod types;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::chunks::ChunkStore;
-use crate::contract::{self, Effect, Operation, ZoneKind};
-use crate::id::{Inode, Timestamp};
+use crate::contract::{self, Effect, Operation, Principal, ZoneKind};
+use crate::id::{Inode, Timestamp, Turn, Version};
 use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 
 pub use error::{Cause, ErrorCode, ZoneError};
+pub use feed::KEPT_CHANGES;
+pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
+pub use history::{Deleted, Forgotten, HISTORY_SHARE, VersionEntry};
 pub use holders::Holder;
 pub(crate) use holders::Through;
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
-    Access, Bytes, Change, DirEntry, DrainLimits, Drained, MAX_CHANGE, MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE,
-    MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat, Usage,
+    Access, Bytes, Change, Counters, DirEntry, DrainLimits, Drained, Expected, MAX_CHANGE,
+    MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE, MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat,
+    Usage,
 };
 
+use changes::Standing;
 use path::Place;
 use state::State;
 use table::{OpenFile, OpenTable};
@@ -80,15 +87,34 @@ type Result<T, E = ZoneError> = std::result::Result<T, E>;
 pub struct Zone {
     kind: ZoneKind,
     quota: Quota,
-    usage: Usage,
-    next_inode: Inode,
-    /// The counters at the last drain.
-    drained: (Inode, Usage),
+    counters: Counters,
+    /// How it stood at the last drain.
+    drained: Standing,
     state: State,
     open: OpenTable,
     holders: holders::Holders,
     /// The open files that are newer than the tree.
     dirty: Vec<Inode>,
+    /// What was renamed over another file while it was open.
+    aliases: BTreeMap<Inode, Alias>,
+    /// Who wrote to what since the last drain, last.
+    authors: BTreeMap<Inode, Principal>,
+    /// What was forgotten since the last drain.
+    forgotten: BTreeSet<Inode>,
+    /// Drafts that nobody has open, since a full disk kept them from being published.
+    postponed: BTreeSet<Inode>,
+    /// The turn that is going on; 0 for none.
+    turn: Turn,
+    /// The number of the first event that can belong to this turn, or to what the operator does now.
+    span: Version,
+}
+
+/// The open file that is meant by the number of one that was renamed over it.
+#[derive(Clone, Copy)]
+struct Alias {
+    to: Inode,
+    /// How often it is open by that number.
+    references: u32,
 }
 
 impl Zone {
@@ -99,24 +125,31 @@ impl Zone {
         zone.state
             .put(Key::inode(Inode::ROOT), Value::Inode(root))
             .expect("an empty tree reads no storage and is not full");
-        zone.next_inode = Inode::ROOT.next();
+        zone.counters.next_inode = Inode::ROOT.next();
         zone
     }
 
     /// A zone that goes on from `root`. No file is open; orphans are still there, to be opened with
     /// [`Zone::open_inode`] or dropped with [`Zone::drop_orphans_except`].
     pub fn from_root(root: ZoneRoot, store: Arc<dyn ChunkStore>) -> Self {
-        let ZoneRoot { kind, quota, usage, next_inode, tree, resident_bytes } = root;
+        let ZoneRoot { kind, quota, counters, tree, history, resident_bytes } = root;
+        let drained = Standing { tree: tree.clone(), history: history.clone(), counters };
+        let pending = BTreeMap::new();
         Self {
             kind,
             quota,
-            usage,
-            next_inode,
-            drained: (next_inode, usage),
-            state: State { tree, store, pending: BTreeMap::new(), dirty_bytes: 0, resident_bytes },
+            counters,
+            drained,
+            state: State { tree, history, store, pending, dirty_bytes: 0, resident_bytes },
             open: OpenTable::default(),
             holders: holders::Holders::default(),
             dirty: Vec::new(),
+            aliases: BTreeMap::new(),
+            authors: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            postponed: BTreeSet::new(),
+            turn: Turn(0),
+            span: Version(counters.next_inode.0),
         }
     }
 
@@ -126,9 +159,9 @@ impl Zone {
         Ok(ZoneRoot {
             kind: self.kind,
             quota: self.quota,
-            usage: self.usage,
-            next_inode: self.next_inode,
+            counters: self.counters,
             tree: self.state.tree.clone(),
+            history: self.state.history.clone(),
             resident_bytes: self.state.resident_bytes,
         })
     }
@@ -150,7 +183,12 @@ impl Zone {
 
     /// What it uses.
     pub fn usage(&self) -> Usage {
-        self.usage
+        self.counters.usage
+    }
+
+    /// What its history uses: the bytes that each version added, and the number of events.
+    pub fn past_usage(&self) -> Usage {
+        self.counters.past
     }
 
     /// Bytes of file content that the tree holds in memory. Open files hold one chunk each beside.
@@ -179,6 +217,7 @@ impl Zone {
 
     /// Asks the contract about what is or will be at `place`.
     fn check_place(&self, access: Access, place: &Place, operation: Operation) -> Result<Effect> {
+        self.check_past(access, place, operation)?;
         if self.is_reserved(place)? {
             return Ok(contract::check_reserved(self.kind, self.holders.narrow(access), operation)?);
         }
@@ -252,8 +291,8 @@ impl Zone {
         let fits = |used: u64, more: u64, quota: u64| {
             more == 0 || used.checked_add(more).is_some_and(|sum| sum <= quota)
         };
-        if fits(self.usage.bytes, bytes, self.quota.bytes)
-            && fits(self.usage.inodes, inodes, self.quota.inodes)
+        if fits(self.counters.usage.bytes, bytes, self.quota.bytes)
+            && fits(self.counters.usage.inodes, inodes, self.quota.inodes)
         {
             return Ok(());
         }
@@ -265,15 +304,14 @@ impl fmt::Debug for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zone")
             .field("kind", &self.kind)
-            .field("usage", &self.usage)
-            .field("next_inode", &self.next_inode)
+            .field("counters", &self.counters)
             .field("open", &self.open.len())
             .finish_non_exhaustive()
     }
 }
 
 fn new_record(body: Body, size: u64, now: Timestamp) -> InodeRecord {
-    InodeRecord { links: 1, size, accessed: now, modified: now, changed: now, body }
+    InodeRecord { links: 1, size, accessed: now, modified: now, changed: now, place: None, body }
 }
 
 fn is_directory(kind: FileKind) -> bool {

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use super::history::view;
 use super::{
     Access, ErrorCode, MAX_DIRECTORY_DEPTH, MAX_LINKS_FOLLOWED, MAX_PATH, Result, Stat, Zone, ZoneError,
     is_directory,
 };
 use crate::contract::{self, Operation};
 use crate::id::Inode;
-use crate::tree::{Body, FileKind, MAX_NAME, MAX_TARGET, Name};
+use crate::tree::{Body, FileKind, MAX_NAME, MAX_TARGET, Name, NamedPlace};
 
 /// What to do with a symbolic link that the path ends in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,17 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The directory and the name in it, where there is one.
+    pub(super) fn named(&self) -> Option<NamedPlace> {
+        Some(NamedPlace { parent: self.parent, name: self.name.clone()? })
+    }
+
+    /// Whether it lies in a view of the past, or is one.
+    fn is_past(&self) -> bool {
+        let target = self.target.map(|(inode, _)| inode);
+        view::directory(self.parent).is_some() || target.and_then(view::directory).is_some()
+    }
+
     /// What is there, or `no-entry`.
     pub(super) fn found(&self) -> Result<(Inode, FileKind)> {
         self.target.ok_or_else(|| ErrorCode::NoEntry.into())
@@ -55,7 +67,47 @@ impl Zone {
     #[inline]
     pub fn stat(&self, access: Access, inode: Inode) -> Result<Stat> {
         self.check(access, Operation::Read)?;
+        if self.kind.keeps_versions() {
+            return self.stat_versioned(access, inode);
+        }
         Ok(Stat::of(inode, self.record(inode)?))
+    }
+
+    fn stat_versioned(&self, access: Access, inode: Inode) -> Result<Stat> {
+        if view::directory(inode).is_some() {
+            return Ok(Stat::of(inode, &self.view_record(inode)?));
+        }
+        let inode = self.actual(inode);
+        let mut stat = Stat::of(inode, self.seen_record(access, inode)?);
+        stat.links = self.record(inode)?.links;
+        Ok(stat)
+    }
+
+    /// What a name in a directory stands for, as the caller sees it.
+    fn child(&self, access: Access, directory: Inode, name: &Name) -> Result<Option<(Inode, FileKind)>> {
+        if !self.kind.keeps_versions() {
+            return self.state.dirent(directory, name);
+        }
+        if let Some(view) = view::directory(directory) {
+            return self.view_child(view, name);
+        }
+        if directory == Inode::ROOT
+            && let Some(view) = view::top(name)
+        {
+            return Ok(Some((view, FileKind::Directory)));
+        }
+        match self.state.dirent(directory, name)? {
+            Some((inode, FileKind::Regular)) if self.is_hidden(access, inode)? => Ok(None),
+            found => Ok(found),
+        }
+    }
+
+    /// Asks the contract about what is or will be at `place` if that is in the past.
+    pub(super) fn check_past(&self, access: Access, place: &Place, operation: Operation) -> Result<()> {
+        if place.is_past() {
+            contract::check_past(self.kind, access.mount, operation)?;
+        }
+        Ok(())
     }
 
     /// The attributes of what [`Zone::resolve`] finds.
@@ -65,7 +117,10 @@ impl Zone {
 
     /// The target of the symbolic link at `path`; `invalid` when something else is there.
     pub fn readlink(&self, access: Access, base: Inode, path: &[u8]) -> Result<Vec<u8>> {
-        let (inode, _) = self.locate(access, base, path, Last::Stay)?.found()?;
+        let (inode, kind) = self.locate(access, base, path, Last::Stay)?.found()?;
+        if kind != FileKind::Symlink {
+            return Err(ErrorCode::Invalid.into());
+        }
         match &self.record(inode)?.body {
             Body::Symlink(target) => Ok(target.to_vec()),
             _ => Err(ErrorCode::Invalid.into()),
@@ -75,7 +130,9 @@ impl Zone {
     pub(super) fn locate(&self, access: Access, base: Inode, path: &[u8], last: Last) -> Result<Place> {
         self.check(access, Operation::Read)?;
         check_path(path)?;
-        if !is_directory(self.record(base)?.kind()) {
+        if view::directory(base).is_some() {
+            self.view_record(base)?;
+        } else if !is_directory(self.record(base)?.kind()) {
             return Err(ErrorCode::NotDirectory.into());
         }
         let mut above: Vec<Inode> = Vec::new();
@@ -107,7 +164,7 @@ impl Zone {
             } else {
                 ErrorCode::Invalid
             })?;
-            let target = self.state.dirent(at, &name)?;
+            let target = self.child(access, at, &name)?;
             match target {
                 Some((link, FileKind::Symlink)) if !is_last || last.follows(slash) => {
                     followed += 1;

@@ -2,10 +2,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Quota, Result, Usage};
-use crate::chunks::ChunkStore;
+use super::{Counters, Quota, Result, Usage};
+use crate::chunks::{ChunkStore, FrameKind};
 use crate::contract::ZoneKind;
-use crate::id::{Hash, Inode};
+use crate::id::Hash;
 use crate::tree::Tree;
 
 /// A zone as it stood. Costs a pointer to copy, and never changes.
@@ -13,9 +13,9 @@ use crate::tree::Tree;
 pub struct ZoneRoot {
     pub(super) kind: ZoneKind,
     pub(super) quota: Quota,
-    pub(super) usage: Usage,
-    pub(super) next_inode: Inode,
+    pub(super) counters: Counters,
     pub(super) tree: Tree,
+    pub(super) history: Tree,
     pub(super) resident_bytes: usize,
 }
 
@@ -24,14 +24,21 @@ pub struct ZoneRoot {
 pub struct StoredRoot {
     /// The root node of its tree.
     pub hash: Hash,
-    /// The inode number to be given next.
-    pub next_inode: Inode,
-    /// What it uses.
-    pub usage: Usage,
+    /// The root node of the tree of its history; `None` where that is empty.
+    pub history: Option<Hash>,
+    /// Its counters.
+    pub counters: Counters,
     /// Its kind.
     pub kind: ZoneKind,
     /// Its quota.
     pub quota: Quota,
+}
+
+impl StoredRoot {
+    /// The root nodes of its trees.
+    pub fn trees(&self) -> impl Iterator<Item = Hash> + use<> {
+        [Some(self.hash), self.history].into_iter().flatten()
+    }
 }
 
 impl ZoneRoot {
@@ -41,9 +48,9 @@ impl ZoneRoot {
         Self {
             kind,
             quota,
-            usage: Usage::default(),
-            next_inode: Inode::ROOT,
+            counters: Counters::empty(),
             tree: Tree::default(),
+            history: Tree::default(),
             resident_bytes: 0,
         }
     }
@@ -52,8 +59,9 @@ impl ZoneRoot {
     pub fn store(&self, store: &dyn ChunkStore) -> Result<StoredRoot> {
         Ok(StoredRoot {
             hash: self.tree.store(store)?,
-            next_inode: self.next_inode,
-            usage: self.usage,
+            // an empty one is the same for all, and its loss would be everyone's
+            history: if self.history.is_empty() { None } else { Some(self.history.store(store)?) },
+            counters: self.counters,
             kind: self.kind,
             quota: self.quota,
         })
@@ -64,9 +72,9 @@ impl ZoneRoot {
         Self {
             kind: stored.kind,
             quota: stored.quota,
-            usage: stored.usage,
-            next_inode: stored.next_inode,
+            counters: stored.counters,
             tree: Tree::load(stored.hash),
+            history: stored.history.map_or_else(Tree::default, Tree::load),
             resident_bytes: 0,
         }
     }
@@ -74,15 +82,34 @@ impl ZoneRoot {
     /// A digest of everything the zone holds, and of its counters: equal exactly for equal zones,
     /// however they came about. Reads the whole zone.
     pub fn digest(&self, store: &dyn ChunkStore) -> Result<Hash> {
-        let tree = self.tree.digest(store)?;
-        let all = postcard::to_stdvec(&(tree, self.next_inode, self.usage, self.kind))
-            .map_err(crate::tree::TreeError::from)?;
+        let trees = (self.tree.digest(store)?, self.history.digest(store)?);
+        let all =
+            postcard::to_stdvec(&(trees, self.counters, self.kind)).map_err(crate::tree::TreeError::from)?;
         Ok(Hash(*blake3::hash(&all).as_bytes()))
     }
 
-    /// Whether both are the same root, or lie at the same address: cheap, and never wrong when true.
+    /// Calls `visit` with the address of every stored node and chunk of the zone, its history included,
+    /// as [`Tree::addresses`] does.
+    pub fn addresses(
+        &self,
+        store: &dyn ChunkStore,
+        visit: &mut dyn FnMut(FrameKind, Hash) -> bool,
+    ) -> Result<()> {
+        self.tree.addresses(store, visit)?;
+        Ok(self.history.addresses(store, visit)?)
+    }
+
+    /// Whether both hold the same, as far as that is seen from their root nodes: cheap, and never wrong
+    /// when true. Numbers that one of them gave away and took back do not count.
     pub fn same_as(&self, other: &Self) -> bool {
-        self.next_inode == other.next_inode && self.usage == other.usage && self.tree.same_as(&other.tree)
+        self.tree.same_as(&other.tree) && self.history.same_as(&other.history)
+    }
+
+    /// This root, for a zone that stood at `left` and goes back to here: numbers that were given there
+    /// are not given again.
+    #[must_use]
+    pub fn after(&self, left: &Self) -> Self {
+        Self { counters: self.counters.after(&left.counters), ..self.clone() }
     }
 
     /// Its kind.
@@ -97,7 +124,22 @@ impl ZoneRoot {
 
     /// What it uses.
     pub fn usage(&self) -> Usage {
-        self.usage
+        self.counters.usage
+    }
+
+    /// What its history uses.
+    pub fn past_usage(&self) -> Usage {
+        self.counters.past
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What its files were, and its change feed.
+    pub fn history_tree(&self) -> &Tree {
+        &self.history
     }
 
     /// The files, directories, links and chunks themselves.
@@ -110,8 +152,7 @@ impl fmt::Debug for ZoneRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZoneRoot")
             .field("kind", &self.kind)
-            .field("usage", &self.usage)
-            .field("next_inode", &self.next_inode)
+            .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
 }

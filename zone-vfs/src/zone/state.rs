@@ -7,14 +7,20 @@ use std::sync::Arc;
 use super::ranges::Ranges;
 use super::{ErrorCode, Result};
 use crate::chunks::ChunkStore;
-use crate::id::{Hash, Inode};
-use crate::tree::{Extent, ExtentValue, FileKind, InodeRecord, Key, Name, Part, Tree, TreeError, Value};
+use crate::id::{Hash, Inode, Version};
+use crate::tree::{
+    Body, CHUNK, DraftRecord, Extent, ExtentValue, FileKind, InodeRecord, Key, Name, Part, Tree, TreeError,
+    Value,
+};
 
 /// What a change of metadata counts for in `dirty_bytes`. Bytes.
 const METADATA_WEIGHT: usize = 64;
 
 pub(super) struct State {
+    /// The files as they are.
     pub(super) tree: Tree,
+    /// What they were, and the change feed. Keys say in which of the two trees they lie.
+    pub(super) history: Tree,
     pub(super) store: Arc<dyn ChunkStore>,
     /// The keys whose values may differ from those at the last drain.
     pub(super) pending: BTreeMap<Key, Pending>,
@@ -49,7 +55,25 @@ impl Default for PendingExtent {
 
 impl State {
     pub(super) fn get(&self, key: &Key) -> Result<Option<&Value>> {
-        Ok(self.tree.get(&*self.store, key)?)
+        let tree = if key.part.is_history() { &self.history } else { &self.tree };
+        Ok(tree.get(&*self.store, key)?)
+    }
+
+    /// Sets or removes a value without noting that it changed, and gives the old one.
+    fn replace(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
+        let tree = if key.part.is_history() { &mut self.history } else { &mut self.tree };
+        Ok(match value {
+            Some(value) => tree.insert(&*self.store, key, value)?,
+            None => tree.remove(&*self.store, &key)?,
+        })
+    }
+
+    /// Sets or removes a value without noting that it changed.
+    pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<()> {
+        if let Some(old) = self.replace(key, value)? {
+            self.forget(&old);
+        }
+        Ok(())
     }
 
     /// Loads the paths to `keys`, so that changes there cannot fail half-way.
@@ -57,11 +81,103 @@ impl State {
         keys.iter().try_for_each(|key| self.get(key).map(drop))
     }
 
-    /// The record of an inode as the tree has it.
+    /// The record of an inode, or of a version's content, as the trees have it.
     pub(super) fn record(&self, inode: Inode) -> Result<&InodeRecord> {
         match self.get(&Key::inode(inode))? {
             Some(Value::Inode(record)) => Ok(record),
+            _ => self.content(Version(inode.0)),
+        }
+    }
+
+    /// The record of a version's content.
+    #[cold]
+    pub(super) fn content(&self, version: Version) -> Result<&InodeRecord> {
+        match self.get(&Key::content(version))? {
+            Some(Value::Inode(record)) => Ok(record),
             _ => Err(ErrorCode::NoEntry.into()),
+        }
+    }
+
+    /// What is noted about the draft that the content of `inode` is, if it is one.
+    pub(super) fn draft(&self, inode: Inode) -> Result<Option<DraftRecord>> {
+        match self.get(&Key::draft(inode))? {
+            Some(Value::Draft(draft)) => Ok(Some(*draft)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The bytes of the chunk `index` that a version gives to a file with this record, where the file
+    /// has none of its own.
+    pub(super) fn shown_through(
+        &self,
+        inode: Inode,
+        record: &InodeRecord,
+        index: u64,
+    ) -> Result<Option<Arc<[u8]>>> {
+        let (version, kept) = match record.body {
+            Body::Published { content, .. } => (content, record.size),
+            Body::Over { content, kept } => (content, kept),
+            Body::Pieces => (Version(inode.0), record.size),
+            _ => return Ok(None),
+        };
+        let from = index.saturating_mul(CHUNK as u64);
+        if from >= kept {
+            return Ok(None);
+        }
+        let to = kept.min(from + CHUNK as u64);
+        self.read_content(version, from, to).map(Some)
+    }
+
+    /// The bytes `from..to` of a version's content, which is at least as long.
+    pub(super) fn read_content(&self, version: Version, from: u64, to: u64) -> Result<Arc<[u8]>> {
+        let damaged = || TreeError::Damaged("a version is not as long as its record says");
+        let Some(Value::Inode(record)) = self.get(&Key::content(version))? else {
+            return Err(TreeError::Damaged("the content of a version is missing").into());
+        };
+        if let Body::Inline(bytes) = &record.body {
+            let bytes = bytes.get(from as usize..to as usize).ok_or_else(damaged)?;
+            return Ok(bytes.into());
+        }
+        let mut bytes = Vec::with_capacity((to - from) as usize);
+        let mut at = from;
+        while at < to {
+            let found = self.history.last_until(&*self.store, &Key::piece(version, at))?;
+            let piece = match found {
+                Some((Key { inode, part: Part::Piece(offset) }, Value::Extent(piece)))
+                    if *inode == version.inode() && at - offset < piece.len() as u64 =>
+                {
+                    Some((*offset, piece))
+                }
+                _ => None,
+            };
+            let Some((offset, piece)) = piece else {
+                // a hole, up to the next piece
+                let next = self.next_piece(version, at)?.unwrap_or(to).min(to);
+                bytes.resize((next - from) as usize, 0);
+                at = next;
+                continue;
+            };
+            let skip = (at - offset) as usize;
+            let end = piece.len().min((to - offset) as usize);
+            match piece {
+                ExtentValue::Memory(extent) => bytes.extend_from_slice(&extent.bytes()[skip..end]),
+                ExtentValue::Stored { hash, len } => {
+                    bytes.extend_from_slice(&self.read_chunk(hash, *len)?[skip..end]);
+                }
+            }
+            at = offset + end as u64;
+        }
+        Ok(bytes.into())
+    }
+
+    /// Where the first piece of a version's content behind `at` begins.
+    fn next_piece(&self, version: Version, at: u64) -> Result<Option<u64>> {
+        let key = Key::piece(version, at);
+        match self.history.range(&*self.store, Bound::Excluded(&key))?.next().transpose()? {
+            Some((Key { inode, part: Part::Piece(offset) }, _)) if *inode == version.inode() => {
+                Ok(Some(*offset))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -73,14 +189,14 @@ impl State {
     }
 
     pub(super) fn put(&mut self, key: Key, value: Value) -> Result<()> {
-        self.tree.insert(&*self.store, key.clone(), value)?;
+        self.replace(key.clone(), Some(value))?;
         self.dirty_bytes += METADATA_WEIGHT;
         self.pending.insert(key, Pending::Value);
         Ok(())
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Result<()> {
-        if let Some(old) = self.tree.remove(&*self.store, &key)? {
+        if let Some(old) = self.replace(key.clone(), None)? {
             self.dirty_bytes += METADATA_WEIGHT;
             self.forget(&old);
             if let Part::Extent(_) = key.part {
@@ -103,6 +219,13 @@ impl State {
         }
         self.pending_extent(key).written.merge(written);
         Ok(())
+    }
+
+    /// Puts a chunk that shows through from a version, so that it can be changed.
+    pub(super) fn put_shown(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
+        let mut written = Ranges::default();
+        written.add(0, bytes.len());
+        self.put_extent(key, Arc::new(Extent::new(bytes.to_vec())), &written)
     }
 
     /// Cuts a chunk to `len` bytes where it is longer.

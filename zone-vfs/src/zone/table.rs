@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::Result;
 use super::ranges::Ranges;
 use super::state::State;
+use crate::contract::Principal;
 use crate::id::Inode;
-use crate::tree::{Extent, ExtentValue, InodeRecord, Key, Value};
+use crate::tree::{DraftRecord, Extent, ExtentValue, InodeRecord, Key, Value};
 
 /// Open inodes by number.
 pub(super) type OpenTable = HashMap<Inode, OpenFile, BuildHasherDefault<InodeHasher>>;
@@ -38,12 +39,31 @@ pub(super) struct OpenFile {
     pub(super) record: InodeRecord,
     /// How often it is open.
     pub(super) references: u32,
+    /// How often it is open for writing, of those.
+    pub(super) writers: u32,
     /// Whether it lies under a name that is reserved for the host.
     pub(super) reserved: bool,
+    /// What writing to it has to look at first.
+    pub(super) stage: Stage,
+    /// Who wrote to it last.
+    pub(super) author: Principal,
     /// Whether record or chunk are newer than the tree's. The zone lists such files.
     pub(super) dirty: bool,
     /// The chunk last used.
     pub(super) chunk: Option<CachedChunk>,
+}
+
+/// How far the content of an open file has come on its way to becoming a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The zone keeps no versions of it.
+    Plain,
+    /// It is as it was published.
+    Settled,
+    /// It is a draft.
+    Draft(DraftRecord),
+    /// It lies in the past and is never written.
+    Past,
 }
 
 pub(super) struct CachedChunk {
@@ -57,6 +77,8 @@ pub(super) enum ChunkData {
     Hole,
     Memory(Arc<Extent>),
     Frame(Arc<[u8]>),
+    /// Bytes of a version that show through.
+    Shown(Arc<[u8]>),
 }
 
 impl ChunkData {
@@ -65,14 +87,29 @@ impl ChunkData {
         match self {
             ChunkData::Hole => &[],
             ChunkData::Memory(extent) => extent.bytes(),
-            ChunkData::Frame(frame) => frame,
+            ChunkData::Frame(frame) | ChunkData::Shown(frame) => frame,
         }
     }
 }
 
 impl OpenFile {
     pub(super) fn new(record: InodeRecord) -> Self {
-        Self { record, references: 0, reserved: false, dirty: false, chunk: None }
+        Self {
+            record,
+            references: 0,
+            writers: 0,
+            reserved: false,
+            stage: Stage::Plain,
+            author: Principal::Host,
+            dirty: false,
+            chunk: None,
+        }
+    }
+
+    /// Whether its content is a draft that `principal` does not see.
+    #[inline]
+    pub(super) fn hides_from(&self, principal: Principal) -> bool {
+        matches!(self.stage, Stage::Draft(draft) if draft.owner != principal)
     }
 
     /// The chunk `index` of this file, `inode`.
@@ -94,7 +131,10 @@ impl OpenFile {
             Some(Value::Extent(ExtentValue::Stored { hash, len })) => {
                 ChunkData::Frame(state.read_chunk(hash, *len)?)
             }
-            _ => ChunkData::Hole,
+            _ => match state.shown_through(inode, &self.record, index)? {
+                Some(bytes) => ChunkData::Shown(bytes),
+                None => ChunkData::Hole,
+            },
         };
         self.write_back(state, inode)?;
         self.chunk = Some(CachedChunk { index, data, written: Ranges::default() });
@@ -132,14 +172,16 @@ impl CachedChunk {
     fn bytes_mut(&mut self, state: &mut State, inode: Inode) -> Result<&mut Vec<u8>> {
         let mine = match &mut self.data {
             ChunkData::Memory(extent) => Arc::get_mut(extent).is_some(),
-            ChunkData::Hole | ChunkData::Frame(_) => false,
+            ChunkData::Hole | ChunkData::Frame(_) | ChunkData::Shown(_) => false,
         };
         if !mine {
             self.make_mine(state, inode)?;
         }
         match &mut self.data {
             ChunkData::Memory(extent) => Ok(Arc::make_mut(extent).bytes_mut()),
-            ChunkData::Hole | ChunkData::Frame(_) => unreachable!("was just made an extent"),
+            ChunkData::Hole | ChunkData::Frame(_) | ChunkData::Shown(_) => {
+                unreachable!("was just made an extent")
+            }
         }
     }
 
@@ -149,6 +191,11 @@ impl CachedChunk {
         let extent = match std::mem::replace(&mut self.data, ChunkData::Hole) {
             ChunkData::Hole => Arc::default(),
             ChunkData::Frame(frame) => Arc::new(Extent::new(frame.to_vec())),
+            ChunkData::Shown(bytes) => {
+                // the file has no chunk here that what is written could be patched into
+                self.written.add(0, bytes.len());
+                Arc::new(Extent::new(bytes.to_vec()))
+            }
             ChunkData::Memory(extent) if self.written.is_empty() => {
                 let taken = match state.take_extent(&Key::extent(inode, self.index)) {
                     Ok(taken) => taken,

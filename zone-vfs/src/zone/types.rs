@@ -4,8 +4,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Mount, Principal};
-use crate::id::{Hash, Inode, Timestamp};
-use crate::tree::{CHUNK, Extent, FileKind, InodeRecord, Key, Name, StoredValue, bytes};
+use crate::id::{ChangeSequence, Hash, Inode, Timestamp, Version};
+use crate::tree::{CHUNK, Extent, FileKind, InodeRecord, Key, Name, Part, StoredValue, bytes};
 
 /// The longest path. Bytes.
 pub const MAX_PATH: usize = 4096;
@@ -79,6 +79,52 @@ pub struct Usage {
     pub bytes: u64,
     /// Inodes, and names beyond the first of each.
     pub inodes: u64,
+}
+
+/// What a zone counts, beside its trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The inode or version number to be given next.
+    pub next_inode: Inode,
+    /// What the zone's files use.
+    pub usage: Usage,
+    /// What its history uses: the bytes that each version added, and the number of events.
+    pub past: Usage,
+    /// The change feed's entry that comes next.
+    pub next_change: ChangeSequence,
+    /// The last entry of the change feed that was dropped.
+    pub dropped: ChangeSequence,
+    /// The time of the last event in the history. Times there never go back.
+    pub latest: Timestamp,
+}
+
+impl Counters {
+    /// Of a zone without anything in it.
+    pub(crate) fn empty() -> Self {
+        Self { next_inode: Inode::ROOT, next_change: ChangeSequence(1), ..Self::default() }
+    }
+
+    /// These, with numbers that `other` has given and times that it has seen given and seen.
+    pub(super) fn after(self, other: &Self) -> Self {
+        Self {
+            next_inode: self.next_inode.max(other.next_inode),
+            next_change: self.next_change.max(other.next_change),
+            latest: self.latest.max(other.latest),
+            ..self
+        }
+    }
+}
+
+/// What a conditional operation expects a file to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expected {
+    /// Anything.
+    #[default]
+    Any,
+    /// Nothing of this name.
+    Missing,
+    /// At this version; see [`Zone::current`](super::Zone::current).
+    Version(Version),
 }
 
 /// The attributes of an inode.
@@ -197,12 +243,7 @@ pub enum Change {
         bytes: Vec<u8>,
     },
     /// The zone's counters.
-    Counters {
-        /// The inode number to be given next.
-        next_inode: Inode,
-        /// What the zone uses.
-        usage: Usage,
-    },
+    Counters(Counters),
 }
 
 impl Change {
@@ -211,12 +252,14 @@ impl Change {
         const KEY: usize = 32;
         match self {
             Change::Put(key, value) => {
-                let name =
-                    if let crate::tree::Part::Dirent(name) = &key.part { name.as_bytes().len() } else { 0 };
+                let name = match &key.part {
+                    Part::Dirent(name) | Part::Named(name, _) => name.as_bytes().len(),
+                    _ => 0,
+                };
                 KEY + name + value.size()
             }
             Change::Patch { bytes, .. } => KEY + bytes.len(),
-            Change::Remove(_) | Change::Cut { .. } | Change::Counters { .. } => KEY + 255,
+            Change::Remove(_) | Change::Cut { .. } | Change::Counters(_) => KEY + 255,
         }
     }
 

@@ -281,7 +281,7 @@ fn a_full_disk_ends_no_reaping_badly() {
     let a = create(&store, "a");
     for seed in 0..6 {
         turn(&a, seed);
-        write(&a, SEMANTIC, &format!("kept{seed}"), &content(seed + 50, 50_000));
+        write(&a, EPISODIC, &format!("kept{seed}"), &content(seed + 50, 50_000));
     }
     sync(&a).unwrap();
     store.checkpoint().unwrap();

@@ -74,6 +74,7 @@ fn versioned_zones_change_but_take_no_links_and_times() {
         ] {
             assert_eq!(code(refused), ErrorCode::NotPermitted);
         }
+        zone.close(file).unwrap();
         zone.unlink(as_principal(Principal::Host), ROOT, b"g").unwrap();
         zone.rmdir(agent(3), ROOT, b"e").unwrap();
         assert_eq!(names(&zone, ROOT), ["d"]);

@@ -7,6 +7,7 @@ mod model;
 mod names;
 mod paths;
 mod random;
+mod versions;
 
 use std::sync::Arc;
 
