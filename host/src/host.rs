@@ -133,6 +133,7 @@ fn engines() -> Result<Engines, AgentError> {
         let mut linker = Linker::new(&engine.engine);
         crate::wasi::link(&mut linker)?;
         link_lifecycle(&mut linker)?;
+        crate::wit::link(&mut linker)?;
         Ok::<_, wasmtime::Error>(Arc::new(linker))
     };
     let ticker = Ticker::start(vec![boot.engine.weak(), restore.engine.weak()])

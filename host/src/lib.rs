@@ -47,6 +47,7 @@ pub mod journal;
 pub mod size;
 pub mod upkeep;
 pub mod wasi;
+mod wit;
 
 pub use agent::{Agent, AgentError, AgentName, Event};
 pub use host::{AgentOptions, Host, HostOptions};

@@ -293,7 +293,7 @@ impl GuestState {
 
     /// The agent's access to its zones, now.
     #[inline]
-    pub(super) fn access(&mut self) -> Access {
+    pub(crate) fn access(&mut self) -> Access {
         Access::new(Principal::Agent, self.outside.zone_time())
     }
 

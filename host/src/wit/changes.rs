@@ -1,0 +1,54 @@
+//! `dormouse:zones/changes`.
+
+use zone_vfs::id::ChangeSequence;
+use zone_vfs::tree::{ChangeKind, ChangeRecord};
+
+use super::generated::dormouse::zones::changes::{Batch, Change, Host, Kind};
+use super::{Answer, MAX_ENTRIES, Place, principal, types};
+use crate::wasi::GuestState;
+
+fn change(place: &Place, sequence: ChangeSequence, record: ChangeRecord) -> Change {
+    Change {
+        sequence: sequence.0,
+        kind: match record.kind {
+            ChangeKind::Create => Kind::Create,
+            ChangeKind::Publish => Kind::Publish,
+            ChangeKind::Append { from, to } => Kind::Append((from, to)),
+            ChangeKind::Write => Kind::Write,
+            ChangeKind::Rename => Kind::Rename,
+            ChangeKind::Tombstone => Kind::Tombstone,
+            ChangeKind::Remove => Kind::Remove,
+            ChangeKind::Forget => Kind::Forget,
+            ChangeKind::Rollback => Kind::Rollback,
+            ChangeKind::RootMoved => Kind::RootMoved,
+        },
+        file: record.file.0,
+        path: place.whole(record.path),
+        old_path: place.whole(record.old_path),
+        turn: record.turn.0,
+        time: record.at.0,
+        by: principal(record.by),
+        version: record.version.map(|v| v.0),
+        size: record.size,
+    }
+}
+
+impl Host for GuestState {
+    fn changes(&mut self, path: String, after: u64, limit: u32) -> Answer<Batch> {
+        let place = match self.place(&path) {
+            Ok(place) => place,
+            Err(e) => return Ok(Err(e)),
+        };
+        let limit = limit.min(MAX_ENTRIES) as usize;
+        let found = match place.disk.changes(place.zone, ChangeSequence(after), limit) {
+            Some(Ok(found)) => found,
+            Some(Err(e)) => return Ok(Err(types::Error::Io(e.to_string()))),
+            None => return Ok(Err(types::Error::NoEntry(format!("no zone is mounted at {path}")))),
+        };
+        Ok(Ok(Batch {
+            entries: found.entries.into_iter().map(|(at, record)| change(&place, at, record)).collect(),
+            gap: found.gap.map(|gap| gap.0),
+            last: found.last.0,
+        }))
+    }
+}

@@ -1,0 +1,132 @@
+//! `dormouse:zones/history`.
+
+use zone_vfs::id::{Inode, Version};
+use zone_vfs::tree::VersionKind;
+use zone_vfs::zone::{Access, Expected, OpenOptions, VersionEntry, Zone, ZoneError};
+
+use super::generated::dormouse::zones::history::{Deleted, Forgotten, Host, Kind, Version as WitVersion};
+use super::{Answer, MAX_ENTRIES, MAX_READ, Place, principal};
+use crate::wasi::GuestState;
+
+fn version(place: &Place, entry: VersionEntry) -> WitVersion {
+    let record = entry.record;
+    WitVersion {
+        number: entry.version.0,
+        file: entry.file.0,
+        path: place.whole(entry.path),
+        time: record.at.0,
+        by: principal(record.by),
+        turn: record.turn.0,
+        kind: match record.kind {
+            VersionKind::Create => Kind::Create,
+            VersionKind::Publish => Kind::Publish,
+            VersionKind::Rollback { to } => Kind::Rollback(to.0),
+            VersionKind::Rename => Kind::Rename,
+            VersionKind::Tombstone => Kind::Tombstone,
+            VersionKind::Forgotten => Kind::Forgotten,
+            VersionKind::RootMoved { to } => Kind::Rewound(to.0),
+        },
+        size: record.size,
+        hash: if record.has_content() { record.hash.0.to_vec() } else { Vec::new() },
+        current: entry.is_current,
+    }
+}
+
+fn expected(number: Option<u64>) -> Expected {
+    number.map_or(Expected::Any, |number| Expected::Version(Version(number)))
+}
+
+/// Works on the file at `path` while it is open.
+fn with_file<R>(
+    zone: &mut Zone,
+    access: Access,
+    path: &[u8],
+    work: impl FnOnce(&mut Zone, Inode) -> Result<R, ZoneError>,
+) -> Result<R, ZoneError> {
+    let options = OpenOptions { read: true, ..OpenOptions::default() };
+    let file = zone.open(access, Inode::ROOT, path, options)?;
+    let result = work(zone, file);
+    zone.close(file)?;
+    result
+}
+
+impl GuestState {
+    fn at<R>(
+        &mut self,
+        path: &str,
+        work: impl FnOnce(&Place, &mut Zone, Access) -> Result<R, ZoneError>,
+    ) -> Answer<R> {
+        let place = match self.place(path) {
+            Ok(place) => place,
+            Err(e) => return Ok(Err(e)),
+        };
+        let access = self.access();
+        Ok(place.zone(|zone| work(&place, zone, access)))
+    }
+}
+
+impl Host for GuestState {
+    fn versions(&mut self, path: String, after: Option<u64>, limit: u32) -> Answer<Vec<WitVersion>> {
+        self.at(&path, |place, zone, access| {
+            let file = zone.find_past(access, &place.path)?;
+            let entries = zone.history(access, file, after.map(Version), limit.min(MAX_ENTRIES) as usize)?;
+            Ok(entries.into_iter().map(|entry| version(place, entry)).collect())
+        })
+    }
+
+    fn read(&mut self, path: String, number: u64, offset: u64, len: u32) -> Answer<Vec<u8>> {
+        self.at(&path, |place, zone, access| {
+            let file = zone.find_past(access, &place.path)?;
+            let mut bytes = vec![0; len.min(MAX_READ) as usize];
+            let read = zone.read_version(access, file, Version(number), offset, &mut bytes)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        })
+    }
+
+    fn current(&mut self, path: String) -> Answer<Option<u64>> {
+        self.at(&path, |place, zone, access| {
+            with_file(zone, access, &place.path, |zone, file| Ok(zone.current(file)?.map(|v| v.0)))
+        })
+    }
+
+    fn publish(&mut self, path: String, number: Option<u64>) -> Answer<Option<u64>> {
+        self.at(&path, |place, zone, access| {
+            with_file(zone, access, &place.path, |zone, file| {
+                Ok(zone.publish(access, file, expected(number))?.map(|v| v.0))
+            })
+        })
+    }
+
+    fn rollback(&mut self, path: String, number: u64, before: Option<u64>) -> Answer<u64> {
+        self.at(&path, |place, zone, access| {
+            let file = zone.find_past(access, &place.path)?;
+            Ok(zone.rollback(access, file, Version(number), expected(before))?.0)
+        })
+    }
+
+    fn remove(&mut self, path: String, number: u64) -> Answer<()> {
+        self.at(&path, |place, zone, access| {
+            zone.unlink_if(access, Inode::ROOT, &place.path, expected(Some(number)))
+        })
+    }
+
+    fn removed(&mut self, path: String, limit: u32) -> Answer<Vec<Deleted>> {
+        self.at(&path, |place, zone, access| {
+            let gone = zone.deleted(access, None, limit.min(MAX_ENTRIES) as usize)?;
+            let told = gone.into_iter().filter_map(|it| {
+                let path = place.whole(it.path)?;
+                Some(Deleted { path, file: it.file.0, number: it.version.0, time: it.at.0 })
+            });
+            Ok(told.collect())
+        })
+    }
+
+    fn forget(&mut self, path: String) -> Answer<Forgotten> {
+        self.at(&path, |place, zone, access| {
+            let file = zone.find_past(access, &place.path)?;
+            let gone = zone.forget(access, file)?;
+            Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
+        })
+    }
+}
