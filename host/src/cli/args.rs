@@ -298,6 +298,66 @@ pub enum ZoneCommand {
         #[arg(value_name = "ZONE")]
         name: String,
     },
+    /// List the versions of a file in semantic or procedural memory
+    ///
+    /// Also of one that is gone. An old version is read as a file: `zone cat N:ZONE/.versions/PATH/TIME`.
+    History {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Only what came after this version
+        #[arg(long, value_name = "VERSION")]
+        after: Option<u64>,
+        /// At most so many
+        #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+        limit: usize,
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+    },
+    /// Publish an earlier version of a file as its new version
+    Rollback {
+        /// Only if the file stands at this version
+        #[arg(long, value_name = "VERSION")]
+        expect: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+        /// The version, as `zone history` lists it
+        #[arg(value_name = "VERSION")]
+        version: u64,
+    },
+    /// List the files that are gone from semantic or procedural memory, and can be rolled back
+    Deleted {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// The agent and a path in the zone
+        #[arg(value_name = "N:PATH")]
+        place: String,
+    },
+    /// List what commits did to a zone, oldest first
+    Changes {
+        /// Only what came after this entry
+        #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
+        after: u64,
+        /// At most so many
+        #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+        limit: usize,
+        /// Go on with what is committed from here on, until Ctrl-C. Other commands can use the store
+        /// meanwhile
+        #[arg(long, conflicts_with = "limit")]
+        follow: bool,
+        /// Print JSON: one object in a line
+        #[arg(long)]
+        json: bool,
+        /// The agent and a path in the zone; only what lies below it is listed
+        #[arg(value_name = "N:PATH")]
+        place: String,
+    },
     /// Remove a file or folder from a zone
     Rm {
         /// Folders and what is in them, too

@@ -104,7 +104,12 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     let (mut payload, mut piped) = (Vec::new(), None);
     match &arguments.command {
         Command::Send(a) => payload = send::payload(a)?,
-        Command::Zone(a) => piped = zone::piped(a)?,
+        Command::Zone(a) => {
+            if let Some(what) = zone::followed(a)? {
+                return zone::follow(options, what).await;
+            }
+            piped = zone::piped(a)?;
+        }
         _ => {}
     }
     let folder = options.folder.clone();

@@ -12,9 +12,10 @@ use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::shared::Mounts;
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
+use crate::contract::Principal;
 use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
 use crate::tree::Changes;
-use crate::zone::Zone;
+use crate::zone::{Access, Zone};
 
 /// What is called when a commit is durable, or has failed. It runs on the committer's thread and
 /// must be quick.
@@ -189,6 +190,13 @@ impl Disk {
         after: ChangeSequence,
         limit: usize,
     ) -> Option<Result<Changes, StoreError>> {
+        if let Some(mount) = self.mounts.get(index) {
+            // each operation there is a commit of its own
+            let access = Access::new(Principal::Host, Timestamp::now());
+            return mount
+                .zone(|zone| zone.changes(access, after, limit))
+                .map(|found| found.map_err(Into::into));
+        }
         let inner = self.lock();
         let head = inner.state.zones.get(usize::from(index))?.head.clone();
         let chunks = inner.state.chunks.clone();

@@ -3,18 +3,22 @@
 //! - [`place`] is what `N[@GEN]:PATH` names, and how it is read and written.
 //! - [`list`] lists zones and folders, and prints files.
 //! - [`shared`] lists and removes the zones that agents share.
+//! - [`history`] is about versions, [`changes`] about the change feed.
 //! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
 //!
 //! Copying follows `cp -r`: what is copied onto a folder that is there goes into it, under its own
 //! name; the content of a folder alone is written `FOLDER/.`.
 
+mod changes;
 mod get;
+mod history;
 mod list;
 mod place;
 mod put;
 mod remove;
 mod shared;
 
+pub use self::changes::{Follow, follow};
 pub use self::put::Piped;
 
 use super::args::{ZoneArguments, ZoneCommand};
@@ -30,11 +34,31 @@ pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Resu
             list::list(host, &place::parse(&place, at)?, json, recursive)
         }
         ZoneCommand::Cat { at, place } => list::cat(host, &place::parse(&place, at)?),
+        ZoneCommand::History { json, after, limit, place } => {
+            history::history(host, &place::parse(&place, None)?, after, limit, json)
+        }
+        ZoneCommand::Rollback { expect, json, place, version } => {
+            history::rollback(host, &place::parse(&place, None)?, version, expect, json)
+        }
+        ZoneCommand::Deleted { json, place } => history::deleted(host, &place::parse(&place, None)?, json),
+        ZoneCommand::Changes { after, limit, follow: _, json, place } => {
+            changes::once(host, &place::parse(&place, None)?, after, limit, json)
+        }
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
         ZoneCommand::Shared { json } => shared::list(host, json),
         ZoneCommand::RmShared { name } => shared::remove(host, &name),
         ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
+    }
+}
+
+/// What is to be followed, where that is asked for: it opens the store again and again.
+pub fn followed(a: &ZoneArguments) -> anyhow::Result<Option<Follow>> {
+    match &a.command {
+        ZoneCommand::Changes { after, follow: true, json, place, .. } => {
+            Ok(Some(Follow { place: place::parse(place, None)?, after: *after, json: *json }))
+        }
+        _ => Ok(None),
     }
 }
 

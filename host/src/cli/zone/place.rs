@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use zone_vfs::contract::Principal;
-use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
+use zone_vfs::id::{ChangeSequence, GenerationNumber, Inode, Timestamp};
 use zone_vfs::store::{SharedZone, wait};
-use zone_vfs::tree::Name;
+use zone_vfs::tree::{Changes, Name};
 use zone_vfs::zone::{Access, Stat, Zone, ZoneError};
 
 use crate::{Agent, Host};
@@ -197,6 +197,17 @@ impl View {
         };
         let result = result.ok_or_else(|| anyhow!("the zone is gone"))?;
         result.map_err(|e| anyhow::Error::new(e).context(self.shown(path)))
+    }
+
+    /// Entries of the zone's change feed: of an agent's zone those that are committed.
+    pub fn changes(&mut self, after: ChangeSequence, limit: usize) -> anyhow::Result<Changes> {
+        match &self.source {
+            Source::Agent { agent, zone, .. } => {
+                let found = agent.disk().changes(*zone, after, limit);
+                Ok(found.ok_or_else(|| anyhow!("the zone is gone"))??)
+            }
+            Source::Past(_) | Source::Shared(_) => self.with("", |z, access| z.changes(access, after, limit)),
+        }
     }
 
     /// Refuses to change a generation.

@@ -1,0 +1,137 @@
+//! `zone changes`: the change feed.
+
+use std::time::Duration;
+
+use serde_json::json;
+use zone_vfs::id::ChangeSequence;
+use zone_vfs::store::StoreError;
+use zone_vfs::tree::{ChangeKind, ChangeRecord};
+
+use super::history::{principal, text};
+use super::place::{Place, View};
+use crate::cli::INTERRUPTED;
+use crate::cli::output::{of_store, print_json_line, say, size, time};
+use crate::cli::stop::stopped;
+use crate::{AgentError, Host, HostOptions};
+
+/// Entries that are read at once.
+const PIECE: usize = 1000;
+/// How often a feed that is followed is looked at. The store is open only as long as that takes.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// A feed that is followed.
+pub struct Follow {
+    pub place: Place,
+    pub after: u64,
+    pub json: bool,
+}
+
+fn kind(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Create => "create",
+        ChangeKind::Publish => "publish",
+        ChangeKind::Append { .. } => "append",
+        ChangeKind::Write => "write",
+        ChangeKind::Rename => "rename",
+        ChangeKind::Tombstone => "tombstone",
+        ChangeKind::Remove => "remove",
+        ChangeKind::Forget => "forget",
+        ChangeKind::Rollback => "rollback",
+        ChangeKind::RootMoved => "root-moved",
+    }
+}
+
+fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Result<()> {
+    let path = |path: &Option<Vec<u8>>| path.as_deref().map(text);
+    let range = match record.kind {
+        ChangeKind::Append { from, to } => Some((from, to)),
+        _ => None,
+    };
+    if json {
+        return print_json_line(&json!({
+            "sequence": at.0, "kind": kind(record.kind), "file": record.file.0, "path": path(&record.path),
+            "old_path": path(&record.old_path), "turn": record.turn.0, "at": time(record.at),
+            "by": principal(record.by), "version": record.version.map(|v| v.0), "bytes": record.size,
+            "appended": range.map(|(from, to)| json!([from, to])),
+        }));
+    }
+    let mut line =
+        format!("{at:>6}  {}  {:<5}  {:<10}", time(record.at), principal(record.by), kind(record.kind));
+    if let Some(old) = path(&record.old_path) {
+        line.push_str(&format!("  {old} ->"));
+    }
+    line.push_str("  ");
+    line.push_str(&path(&record.path).unwrap_or_else(|| format!("file {}", record.file)));
+    match (range, record.version) {
+        (Some((from, to)), _) => line.push_str(&format!("  bytes {from}..{to}")),
+        (None, Some(version)) => line.push_str(&format!("  version {version}, {}", size(record.size))),
+        (None, None) => {}
+    }
+    say(format_args!("{}", crate::cli::terminal::escape(&line)))
+}
+
+/// Prints what came after `after`, at most `limit` entries, and gives the last one that was looked at.
+fn print_after(view: &mut View, mut after: u64, limit: usize, json: bool) -> anyhow::Result<u64> {
+    let folder = view.path.clone();
+    let inside = |record: &ChangeRecord| {
+        let below = |path: &Option<Vec<u8>>| {
+            path.as_deref().is_none_or(|path| {
+                let rest = path.strip_prefix(folder.as_bytes());
+                folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+            })
+        };
+        below(&record.path) || (record.old_path.is_some() && below(&record.old_path))
+    };
+    let mut printed = 0;
+    while printed < limit {
+        let changes = view.changes(ChangeSequence(after), PIECE)?;
+        if let Some(gap) = changes.gap {
+            eprintln!("dormouse: entries up to {gap} are gone: read the zone itself");
+            after = after.max(gap.0);
+        }
+        let Some((last, _)) = changes.entries.last() else { break };
+        let last = last.0;
+        for (at, record) in &changes.entries {
+            if printed == limit {
+                return Ok(after);
+            }
+            after = at.0;
+            if inside(record) {
+                print(*at, record, json)?;
+                printed += 1;
+            }
+        }
+        after = last;
+    }
+    Ok(after)
+}
+
+/// Lists what is there.
+pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) -> anyhow::Result<u8> {
+    print_after(&mut View::open(host, place)?, after, limit, json)?;
+    Ok(0)
+}
+
+/// Lists what is there and what comes, until Ctrl-C. Another process that has the store open is waited
+/// for.
+pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
+    let mut after = what.after;
+    let mut stop = std::pin::pin!(stopped(None));
+    loop {
+        match Host::open(options.clone()) {
+            Ok(host) => {
+                let printed = View::open(&host, &what.place)
+                    .and_then(|mut view| print_after(&mut view, after, usize::MAX, what.json));
+                let closed = host.close();
+                after = printed?;
+                closed?;
+            }
+            Err(AgentError::Store(StoreError::Locked { .. })) => {}
+            Err(e) => return Err(of_store(e, &options.folder)),
+        }
+        tokio::select! {
+            _ = &mut stop => return Ok(INTERRUPTED),
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `zone history`, `zone rollback` and `zone deleted`.
+
+use anyhow::anyhow;
+use serde_json::json;
+use zone_vfs::contract::Principal;
+use zone_vfs::id::{Inode, Version};
+use zone_vfs::tree::VersionKind;
+use zone_vfs::zone::{Expected, VersionEntry, Zone, ZoneError};
+
+use super::place::{Place, View};
+use crate::Host;
+use crate::cli::output::{print_json, print_table, say, size, table, time};
+
+/// Versions that are read at once.
+const PIECE: usize = 1000;
+
+/// How an event is called.
+fn kind(kind: VersionKind) -> String {
+    match kind {
+        VersionKind::Create => "create".into(),
+        VersionKind::Publish => "publish".into(),
+        VersionKind::Rollback { to } => format!("rollback to {to}"),
+        VersionKind::Rename => "rename".into(),
+        VersionKind::Tombstone => "tombstone".into(),
+        VersionKind::Forgotten => "forgotten".into(),
+        VersionKind::RootMoved { to } => format!("rewound to {to}"),
+    }
+}
+
+pub fn principal(by: Principal) -> &'static str {
+    match by {
+        Principal::Agent => "agent",
+        Principal::Tool => "tool",
+        Principal::Manager => "manager",
+        Principal::Host => "host",
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn find(zone: &Zone, access: zone_vfs::zone::Access, path: &str) -> Result<Inode, ZoneError> {
+    zone.find_past(access, path.as_bytes())
+}
+
+pub fn history(
+    host: &Host,
+    place: &Place,
+    after: Option<u64>,
+    limit: usize,
+    json: bool,
+) -> anyhow::Result<u8> {
+    let mut view = View::open(host, place)?;
+    let path = view.path.clone();
+    let mut after = after.map(Version);
+    let mut all: Vec<VersionEntry> = Vec::new();
+    while all.len() < limit {
+        let count = (limit - all.len()).min(PIECE);
+        let some = view.with(&path, |z, access| {
+            let file = find(z, access, &path)?;
+            z.history(access, file, after, count)
+        })?;
+        let Some(last) = some.last() else { break };
+        after = Some(last.version);
+        all.extend(some);
+    }
+    if json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|e| {
+                let r = &e.record;
+                json!({
+                    "version": e.version.0, "file": e.file.0, "current": e.is_current, "kind": kind(r.kind),
+                    "at": time(r.at), "by": principal(r.by), "turn": r.turn.0, "bytes": r.size,
+                    "path": e.path.as_deref().map(text), "hash": r.has_content().then(|| r.hash.to_string()),
+                })
+            })
+            .collect();
+        print_json(&rows)?;
+        return Ok(0);
+    }
+    let rows = all
+        .into_iter()
+        .map(|e| {
+            let mark = if e.is_current { " *" } else { "" };
+            vec![
+                format!("{}{mark}", e.version),
+                kind(e.record.kind),
+                time(e.record.at),
+                principal(e.record.by).into(),
+                e.record.turn.to_string(),
+                if e.record.has_content() { size(e.record.size) } else { "-".into() },
+                e.path.as_deref().map_or_else(|| "-".into(), text),
+            ]
+        })
+        .collect();
+    print_table(&table(&["VERSION", "KIND", "TIME", "BY", "TURN", "SIZE", "PATH"], &[4, 5], rows))?;
+    Ok(0)
+}
+
+pub fn rollback(host: &Host, place: &Place, to: u64, expect: Option<u64>, json: bool) -> anyhow::Result<u8> {
+    let mut view = View::open(host, place)?;
+    view.writable()?;
+    let path = view.path.clone();
+    let expected = expect.map_or(Expected::Any, |version| Expected::Version(Version(version)));
+    let made = view.with(&path, |z, access| {
+        let file = find(z, access, &path)?;
+        z.rollback(access, file, Version(to), expected)
+    })?;
+    view.commit()?;
+    if json {
+        print_json(&json!({ "path": view.target(), "rolled_back_to": to, "version": made.0 }))?;
+    } else {
+        say(format_args!("rolled back {} to version {to}; it stands at version {made}", view.target()))?;
+    }
+    Ok(0)
+}
+
+pub fn deleted(host: &Host, place: &Place, json: bool) -> anyhow::Result<u8> {
+    let mut view = View::open(host, place)?;
+    let mut after = None;
+    let mut all = Vec::new();
+    loop {
+        let cursor = after.take();
+        let some = view.with("", |z, access| z.deleted(access, cursor.as_ref(), PIECE))?;
+        let Some(last) = some.last() else { break };
+        after = Some(last.place.clone());
+        all.extend(some);
+    }
+    let below = |path: &str| {
+        view.path.is_empty() || path == view.path || path.starts_with(&format!("{}/", view.path))
+    };
+    let named = all.into_iter().filter_map(|d| Some((text(d.path.as_deref()?), d)));
+    let all: Vec<_> = named.filter(|(path, _)| below(path)).collect();
+    if json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|(path, d)| json!({ "path": path, "file": d.file.0, "version": d.version.0, "at": time(d.at) }))
+            .collect();
+        print_json(&rows)?;
+        return Ok(0);
+    }
+    let rows =
+        all.into_iter().map(|(path, d)| vec![d.version.to_string(), time(d.at), path]).collect::<Vec<_>>();
+    if rows.is_empty() {
+        return Err(anyhow!("nothing is deleted below {}", view.target()));
+    }
+    print_table(&table(&["VERSION", "TIME", "PATH"], &[], rows))?;
+    Ok(0)
+}
