@@ -12,6 +12,7 @@
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
 //! | [`upkeep`] | what is given back, and what is not |
+//! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
 mod bed;
@@ -25,3 +26,4 @@ mod killed;
 mod operator;
 mod rewind;
 mod upkeep;
+mod versions;

@@ -1,0 +1,172 @@
+//! Versions of files in semantic memory, and the change feed: as the operator and as the agent see them.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::bed::Bed;
+
+const FACTS: &str = "/memory/semantic/facts";
+
+fn history(bed: &Bed, place: &str) -> Vec<Value> {
+    bed.json(["zone", "history", place]).as_array().cloned().unwrap_or_default()
+}
+
+fn kinds(versions: &[Value]) -> Vec<String> {
+    versions.iter().map(|v| v["kind"].as_str().unwrap_or_default().to_string()).collect()
+}
+
+fn number(version: &Value) -> String {
+    version["version"].to_string()
+}
+
+/// An agent that has written its facts three times.
+fn three_versions() -> Bed {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    for text in ["one", "two", "three"] {
+        bed.send("a", &format!("write {FACTS} {text}"));
+    }
+    bed
+}
+
+#[test]
+fn every_close_is_a_version_and_old_ones_stay_readable() {
+    let bed = three_versions();
+    let versions = history(&bed, "a:/memory/semantic/facts");
+    assert_eq!(kinds(&versions), ["create", "publish", "publish"], "{versions:?}");
+    assert_eq!(versions[2]["current"], true);
+    assert_eq!(versions[0]["file"], versions[2]["file"]);
+    assert_eq!(versions[1]["by"], "agent");
+    assert_ne!(versions[0]["hash"], versions[1]["hash"]);
+    // the agent sees the same, by WIT and as files
+    let told = bed.send("a", &format!("versions {FACTS}"));
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(told.lines().nth(2).is_some_and(|line| line.ends_with("current")), "{told}");
+    assert_eq!(bed.send("a", &format!("read {FACTS} {}", number(&versions[0]))), "one");
+    let names = bed.send("a", "ls /memory/semantic/.versions/facts");
+    let times: Vec<&str> = names.lines().collect();
+    assert_eq!(times.len(), 3, "{names}");
+    assert_eq!(bed.send("a", &format!("cat /memory/semantic/.versions/facts/{}", times[1])), "two");
+    assert_eq!(bed.ok(["zone", "cat", &format!("a:/memory/semantic/.versions/facts/{}", times[0])]), "one");
+    let then = versions[1]["at"].as_str().expect("a time");
+    assert_eq!(bed.ok(["zone", "cat", &format!("a:/memory/semantic/.asof/{then}/facts")]), "two");
+    let listed = bed.send("a", "ls /memory/semantic");
+    assert!(!listed.contains(".versions") && !listed.contains(".asof"), "{listed}");
+    bed.refused(["send", "a", &format!("write /memory/semantic/.versions/facts/{} x", times[0])], &[]);
+}
+
+#[test]
+fn a_rollback_is_a_new_version_and_brings_back_what_was_deleted() {
+    let bed = three_versions();
+    let first = number(&history(&bed, "a:/memory/semantic/facts")[0]);
+    let made = bed.json(["zone", "rollback", "a:/memory/semantic/facts", &first]);
+    assert_eq!(made["rolled_back_to"].to_string(), first);
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "one");
+    assert_eq!(bed.send("a", &format!("current {FACTS}")), format!("Some({})", made["version"]));
+    // only if nobody was faster
+    bed.refused(
+        ["zone", "rollback", "a:/memory/semantic/facts", &first, "--expect", &first],
+        &["changed", "facts"],
+    );
+    let refused = bed.run(["send", "a", &format!("rollback {FACTS} {first} {first}")]);
+    assert!(refused.status == Some(1) && refused.err.contains("changed: "), "{refused}");
+    let refused = bed.run(["send", "a", &format!("remove {FACTS} {first}")]);
+    assert!(refused.status == Some(1) && refused.err.contains("changed: "), "{refused}");
+
+    bed.send("a", &format!("remove {FACTS} {}", made["version"]));
+    bed.refused(["zone", "cat", "a:/memory/semantic/facts"], &["facts"]);
+    assert_eq!(bed.send("a", "removed /memory/semantic"), FACTS);
+    assert_eq!(bed.json(["zone", "deleted", "a:/memory/semantic"])[0]["path"], "facts");
+    let versions = history(&bed, "a:/memory/semantic/facts");
+    let before = versions[0]["file"].clone();
+    assert_eq!(kinds(&versions).last().map(String::as_str), Some("tombstone"), "{versions:?}");
+    let back = bed.send("a", &format!("rollback {FACTS} {}", number(&versions[2])));
+    assert!(back.parse::<u64>().is_ok(), "{back}");
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "three");
+    assert_eq!(history(&bed, "a:/memory/semantic/facts")[0]["file"], before);
+}
+
+#[test]
+fn a_temporary_file_that_is_renamed_over_its_target_is_one_version_of_it() {
+    let bed = three_versions();
+    bed.send("a", "write /memory/semantic/facts.tmp four");
+    bed.send("a", "unlink /memory/semantic/facts.tmp");
+    let one_turn = bed.json(["zone", "history", "a:/memory/semantic/facts"]);
+    assert_eq!(one_turn.as_array().map(Vec::len), Some(3), "{one_turn}");
+    bed.send("a", "write /memory/semantic/facts.new five");
+    bed.send("a", "rename /memory/semantic/facts.new /memory/semantic/facts");
+    let versions = history(&bed, "a:/memory/semantic/facts");
+    assert_eq!(versions.len(), 4, "{versions:?}");
+    assert_eq!(versions[3]["file"], versions[0]["file"], "{versions:?}");
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "five");
+}
+
+#[test]
+fn a_rewind_keeps_the_history_and_numbers_go_on() {
+    let bed = three_versions();
+    let last = history(&bed, "a:/memory/semantic/facts")[2]["version"].as_u64();
+    bed.ok(["rewind", "a", "1"]);
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "one");
+    bed.send("a", &format!("write {FACTS} another"));
+    let versions = history(&bed, "a:/memory/semantic/facts");
+    assert!(versions.last().is_some_and(|v| v["version"].as_u64() > last), "{versions:?}");
+    let third = versions.iter().find(|v| v["version"].as_u64() == last).map(number).expect("the third");
+    assert_eq!(bed.send("a", &format!("read {FACTS} {third}")), "three");
+    bed.ok(["zone", "rollback", "a:/memory/semantic/facts", &third]);
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "three");
+}
+
+#[test]
+fn the_feed_tells_what_commits_did() {
+    let bed = three_versions();
+    let told = bed.send("a", "changes /memory/semantic 0");
+    assert!(told.lines().count() >= 4 && told.contains(FACTS), "{told}");
+    let lines = |after: &str| -> Vec<Value> {
+        let text = bed.ok(["zone", "changes", "a:/memory/semantic", "--after", after, "--json"]);
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let all = lines("0");
+    let of_facts: Vec<_> = all.iter().filter(|c| c["path"] == "facts").collect();
+    assert_eq!(of_facts.len(), 3, "{all:?}");
+    assert_eq!(of_facts[2]["kind"], "publish");
+    let last = all.last().expect("an entry")["sequence"].to_string();
+    assert!(lines(&last).is_empty());
+
+    // somebody follows it while another process works
+    let mut command =
+        bed.command(["zone", "changes", "a:/memory/semantic", "--after", &last, "--follow", "--json"]);
+    let mut follower = command.stdout(Stdio::piped()).spawn().expect("the program");
+    let retry = |event: &str| loop {
+        // the follower has the store open now and then
+        let ran = bed.run(["send", "a", event]);
+        if ran.status == Some(0) {
+            break;
+        }
+        assert!(ran.err.contains("in use") || ran.err.contains("open"), "{ran}");
+    };
+    retry(&format!("write {FACTS} four"));
+    let mut line = String::new();
+    let mut output = BufReader::new(follower.stdout.take().expect("its output"));
+    output.read_line(&mut line).expect("a line");
+    let change: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!((&change["path"], &change["kind"]), (&"facts".into(), &"publish".into()), "{line}");
+    follower.kill().expect("it runs");
+    follower.wait().expect("it ends");
+}
+
+#[test]
+fn zones_that_keep_no_versions_say_so() {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    bed.send("a", "write /workspace/file one");
+    bed.refused(["zone", "history", "a:/workspace/file"], &["keeps no versions"]);
+    let refused = bed.run(["send", "a", "versions /workspace/file"]);
+    assert!(refused.status == Some(1) && refused.err.contains("unsupported: "), "{refused}");
+    let refused = bed.run(["send", "a", "versions /nowhere/file"]);
+    assert!(refused.status == Some(1) && refused.err.contains("no-entry: "), "{refused}");
+    // the feed is there all the same
+    let told = bed.send("a", "changes /workspace 0");
+    assert!(told.contains("/workspace/file"), "{told}");
+}
