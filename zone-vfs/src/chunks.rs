@@ -55,4 +55,13 @@ pub trait ChunkStore: Send + Sync {
     /// Stores `plain` unless it is there already, and gives its address. Not durable before the
     /// storage below is flushed. At most [`MAX_FRAME`] bytes.
     fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError>;
+
+    /// Is told that a tree keeps a node in memory, of so many bytes as it is stored.
+    fn loaded(&self, _bytes: usize) {}
+
+    /// Counts how often trees had loaded as much as they may keep. Whoever keeps some lets go of it when this
+    /// has changed.
+    fn pressure(&self) -> u64 {
+        0
+    }
 }

@@ -41,6 +41,11 @@ impl Index {
         }
     }
 
+    /// Forgets everything that lies in `segment`.
+    pub fn forget_all(&mut self, segment: u32) {
+        self.places.retain(|_, it| it.segment != segment);
+    }
+
     #[cfg(test)]
     pub fn addresses(&self) -> Vec<Hash> {
         self.places.keys().copied().collect()

@@ -35,3 +35,33 @@ impl Marks {
         self.bits.get(&segment).map_or(0, |bits| bits.iter().map(|it| u64::from(it.count_ones())).sum())
     }
 }
+
+/// Something about each frame, by where it lies.
+#[derive(Debug)]
+pub(crate) struct FrameTable<T> {
+    rows: HashMap<u32, Vec<T>>,
+}
+
+impl<T> Default for FrameTable<T> {
+    fn default() -> Self {
+        Self { rows: HashMap::new() }
+    }
+}
+
+impl<T: Copy + Default> FrameTable<T> {
+    /// What was noted; the default where nothing was.
+    pub fn get(&self, frame: Location) -> T {
+        let row = self.rows.get(&frame.segment);
+        row.and_then(|row| row.get(frame.ordinal as usize)).copied().unwrap_or_default()
+    }
+
+    /// Notes something.
+    pub fn set(&mut self, frame: Location, value: T) {
+        let row = self.rows.entry(frame.segment).or_default();
+        let at = frame.ordinal as usize;
+        if at >= row.len() {
+            row.resize(at + 1, T::default());
+        }
+        row[at] = value;
+    }
+}

@@ -7,6 +7,7 @@
 //! - `index`: where each frame lies
 //! - `cache`: frames read lately
 //! - `marks`, `sweep`: giving back what nothing needs
+//! - `verify`: reading everything again
 
 mod append;
 mod cache;
@@ -18,9 +19,11 @@ mod open;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunks::{ChunkError, ChunkStore, FrameKind, MAX_FRAME};
@@ -31,9 +34,10 @@ use append::{Full, Writer};
 use cache::Cache;
 use frame::FRAME_HEADER;
 use index::Index;
-pub(crate) use marks::Marks;
+pub(crate) use marks::{FrameTable, Marks};
 pub use sweep::Swept;
 use sweep::Watch;
+pub(crate) use verify::Checked;
 
 /// The version of the format of segments that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -55,6 +59,8 @@ pub struct SegmentOptions {
     pub write_buffer: usize,
     /// Bytes of plain frames that are kept after reading.
     pub cache: usize,
+    /// Bytes of tree nodes, as they are stored, that trees keep in memory before they let go of them.
+    pub nodes: usize,
     /// A mistake to make, for tests that must notice it.
     #[cfg(test)]
     pub(crate) planted: Planted,
@@ -76,6 +82,7 @@ impl Default for SegmentOptions {
             segment_len: 64 << 20,
             write_buffer: 1 << 20,
             cache: 32 << 20,
+            nodes: 32 << 20,
             #[cfg(test)]
             planted: Planted::None,
         }
@@ -163,6 +170,9 @@ pub struct Segments {
     state: Mutex<State>,
     /// Held during a flush, so that whoever comes second finds its work done.
     flushing: Mutex<()>,
+    /// Bytes of nodes that trees have loaded since they last let go.
+    loaded: AtomicUsize,
+    pressure: AtomicU64,
 }
 
 struct State {
@@ -201,7 +211,15 @@ impl Segments {
     ) -> Result<Self, SegmentError> {
         let options = SegmentOptions { segment_len: options.segment_len.min(MAX_SEGMENT), ..options };
         let state = open::open(&*device, &key, &options)?;
-        Ok(Self { device, key, options, state: Mutex::new(state), flushing: Mutex::new(()) })
+        Ok(Self {
+            device,
+            key,
+            options,
+            state: Mutex::new(state),
+            flushing: Mutex::new(()),
+            loaded: AtomicUsize::new(0),
+            pressure: AtomicU64::new(0),
+        })
     }
 
     /// Makes everything durable that was put so far. Cheap where there is nothing new.
@@ -293,6 +311,15 @@ impl Segments {
         if let Some(plain) = state.cache.get(hash) {
             return Ok(Source::Plain(plain));
         }
+        self.find(&mut state, hash)
+    }
+
+    /// As [`source`](Self::source), whether it was read lately or not.
+    fn source_on_disk(&self, hash: &Hash) -> Result<Source, ChunkError> {
+        self.find(&mut self.lock(), hash)
+    }
+
+    fn find(&self, state: &mut State, hash: &Hash) -> Result<Source, ChunkError> {
         let location = state.index.get(hash).ok_or(ChunkError::Missing(*hash))?;
         if let Some(writer) = &state.writer
             && writer.number == location.segment
@@ -424,6 +451,17 @@ impl ChunkStore for Segments {
 
     fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
         self.put_copies(kind, plain, 1)
+    }
+
+    fn loaded(&self, bytes: usize) {
+        if self.loaded.fetch_add(bytes, Ordering::Relaxed) + bytes > self.options.nodes {
+            self.loaded.store(0, Ordering::Relaxed);
+            self.pressure.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn pressure(&self) -> u64 {
+        self.pressure.load(Ordering::Relaxed)
     }
 }
 

@@ -76,19 +76,19 @@ pub(super) fn open(
     Ok(state)
 }
 
-struct Found {
+pub(super) struct Found {
     path: String,
-    file: std::sync::Arc<dyn DeviceFile>,
+    pub file: std::sync::Arc<dyn DeviceFile>,
     len: u64,
-    entries: Vec<Entry>,
-    has_footer: bool,
+    pub entries: Vec<Entry>,
+    pub has_footer: bool,
     /// Where the footer lies that ends the file; 0 for none.
     last_footer: u64,
     /// Some of it does not read.
-    is_torn: bool,
+    pub is_torn: bool,
 }
 
-fn look_at(
+pub(super) fn look_at(
     device: &dyn Device,
     number: u32,
     key: &[u8; 32],

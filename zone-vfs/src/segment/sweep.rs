@@ -175,21 +175,12 @@ impl Segments {
     }
 
     fn remove_dead(&self, candidates: Vec<Candidate>, swept: &mut Swept) -> Result<(), ChunkError> {
-        let newest = self.lock().full.keys().next_back().copied();
-        let may_go = |it: &Candidate| Some(it.number) != newest || self.has_writer();
         let small = self.options.segment_len / SMALL;
         let joins = candidates.iter().filter(|it| it.len < small && it.live_frames > 0).count() >= MANY_SMALL;
         // the dead ones first: they make room for the copies
-        let (dead, other): (Vec<_>, Vec<_>) =
-            candidates.into_iter().filter(may_go).partition(|it| it.live_frames == 0);
-        for it in dead {
-            let entries = self.entries(it.number)?;
-            if self.condemn(it.number, &entries, true).is_some() {
-                self.remove_segment(it.number, &entries)?;
-                swept.removed_segments += 1;
-                swept.removed_bytes += it.len;
-                swept.removed_frames += it.frames;
-            }
+        let (dead, other): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|it| it.live_frames == 0);
+        for it in &dead {
+            self.remove_if_dead(it, swept)?;
         }
         for it in other {
             let is_sparse = it.live_bytes < it.len / 2;
@@ -206,17 +197,38 @@ impl Segments {
             };
             // the copies are durable before what they are copies of goes
             self.flush()?;
+            if self.is_newest(it.number) {
+                self.lock().condemned.remove(&it.number);
+                continue;
+            }
             self.remove_segment(it.number, &entries)?;
             swept.compacted_segments += 1;
             swept.copied_bytes += copied;
             swept.removed_bytes += it.len;
             swept.removed_frames += it.frames - live.len() as u64;
         }
+        // the newest may go now that copies come after it
+        dead.last().map_or(Ok(()), |it| self.remove_if_dead(it, swept))
+    }
+
+    fn remove_if_dead(&self, it: &Candidate, swept: &mut Swept) -> Result<(), ChunkError> {
+        if self.is_newest(it.number) || !self.lock().full.contains_key(&it.number) {
+            return Ok(());
+        }
+        let entries = self.entries(it.number)?;
+        if self.condemn(it.number, &entries, true).is_some() {
+            self.remove_segment(it.number, &entries)?;
+            swept.removed_segments += 1;
+            swept.removed_bytes += it.len;
+            swept.removed_frames += it.frames;
+        }
         Ok(())
     }
 
-    fn has_writer(&self) -> bool {
-        self.lock().writer.is_some()
+    /// Whether no segment has a greater number.
+    fn is_newest(&self, number: u32) -> bool {
+        let state = self.lock();
+        state.writer.is_none() && state.full.keys().next_back() == Some(&number)
     }
 
     /// Decides that a segment goes, and gives what is needed of it; `None` where it has to be `dead` and is

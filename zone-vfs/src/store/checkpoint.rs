@@ -105,7 +105,11 @@ impl Shared {
             }
             Taken::Frozen(disk, frozen) => {
                 let written = frozen.write(&self.segments)?;
-                written.relieve(&mut disk.lock().state);
+                let mut inner = disk.lock();
+                written.relieve(&mut inner.state);
+                // one that nobody uses lets go here
+                inner.relieve();
+                drop(inner);
                 let (epoch, sequence) = (written.epoch, written.sequence);
                 let state = Some(written.state);
                 Ok(StoredAgent { id, name, epoch, sequence, state, carried: Vec::new() })

@@ -73,6 +73,8 @@ pub(super) struct Inner {
     pub opened: bool,
     /// Addresses of payloads that were put lately, and that perhaps no record names yet.
     pub held: VecDeque<Hash>,
+    /// The pressure at which memory was last let go of.
+    pressure: u64,
 }
 
 /// The durable part of an agent. Shared by reference; dropped with the store.
@@ -103,6 +105,7 @@ impl Disk {
             writer,
             opened,
             held: VecDeque::new(),
+            pressure: 0,
         };
         let (id, role) = (inner.state.id, inner.state.role);
         Arc::new(Self { id, inner: Mutex::new(inner), store: Arc::downgrade(store), mounts, role })
@@ -159,7 +162,10 @@ impl Disk {
         if let Some(mount) = self.mounts.get(index) {
             return mount.zone(work);
         }
-        self.lock().state.zones.get_mut(usize::from(index)).map(|z| work(&mut z.working))
+        let mut inner = self.lock();
+        let result = inner.state.zones.get_mut(usize::from(index)).map(|z| work(&mut z.working));
+        inner.relieve();
+        result
     }
 
     /// Why a shared zone that the agent mounts cannot be used, where that is so.
@@ -451,6 +457,16 @@ const MAX_REASON: usize = 4096;
 const MAX_HELD: usize = 2048;
 
 impl Inner {
+    /// Lets go of memory if trees have more of it than they may.
+    #[inline]
+    pub fn relieve(&mut self) {
+        let pressure = self.state.chunks.pressure();
+        if pressure != self.pressure {
+            self.pressure = pressure;
+            self.state.relieve();
+        }
+    }
+
     /// Notes that these were put and that a record is to name them.
     fn hold(&mut self, addresses: &[Hash]) {
         self.held.extend(addresses);

@@ -79,6 +79,9 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
+    /// A backup cannot be written, read, or used.
+    #[error("the backup: {0}")]
+    Backup(String),
     /// No agent of this id.
     #[error("no agent {0}")]
     NoAgent(AgentId),

@@ -7,9 +7,11 @@
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
 //!   puts the log back on top.
-//! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to.
+//! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
+//!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
 
 mod agents;
+mod backup;
 mod blob;
 mod catalogue;
 mod checkpoint;
@@ -25,10 +27,12 @@ mod reach;
 mod readers;
 mod reap;
 mod recovery;
+mod scrub;
 mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -39,6 +43,7 @@ use crate::log::{Log, LogPosition};
 use crate::segment::Segments;
 
 pub use self::agents::{DamagedAgent, NewAgent};
+pub use self::backup::{BackupFile, BackupReport, MAX_FILE_NAME, ReadSeek, RestoreReport};
 pub use self::blob::MAX_PAYLOAD;
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
@@ -46,8 +51,10 @@ pub use self::error::StoreError;
 pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
 pub use self::open::StoreOptions;
 pub use self::reap::{Given, KeepGenerations, ReapPolicy, ReapReport};
+pub use self::scrub::{Damage, Finding, ScrubReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
+pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
 
 /// Zones of one agent, at most.
 pub const MAX_ZONES: usize = 64;
@@ -55,6 +62,7 @@ pub const MAX_ZONES: usize = 64;
 /// What the parts of an open store share.
 pub(crate) struct Shared {
     log: Log,
+    log_options: crate::log::LogOptions,
     segments: Arc<Segments>,
     superblock: std::sync::Mutex<crate::superblock::SuperblockFile>,
     /// Where the log was at the last checkpoint.

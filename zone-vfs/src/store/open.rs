@@ -32,17 +32,28 @@ pub struct StoreOptions {
     pub checkpoint_after: u64,
     /// Bytes of chunks that are kept in memory for reading.
     pub cache: usize,
+    /// Bytes of tree nodes, as they are stored, that zones keep in memory before they let go of them. A zone
+    /// need not fit.
+    pub nodes: usize,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { device: DeviceKind::Best, log_file: 16 << 20, checkpoint_after: 64 << 20, cache: 64 << 20 }
+        Self {
+            device: DeviceKind::Best,
+            log_file: 16 << 20,
+            checkpoint_after: 64 << 20,
+            cache: 64 << 20,
+            nodes: 64 << 20,
+        }
     }
 }
 
 /// The file that holds the tenant's key, under which content is addressed.
 const KEY: &str = "tenant.key";
 const KEY_MAGIC: [u8; 8] = *b"DORMKEY1";
+/// Bytes of that file.
+const KEY_LEN: usize = 64;
 const LOCK: &str = "lock";
 
 impl Store {
@@ -78,7 +89,8 @@ impl Store {
         };
         tracing::debug!("the store's device is {}", device.kind());
         let key = read_key(&*device)?;
-        let segments = SegmentOptions { cache: options.cache, ..SegmentOptions::default() };
+        let segments =
+            SegmentOptions { cache: options.cache, nodes: options.nodes, ..SegmentOptions::default() };
         #[cfg(test)]
         let segments = super::tests::segment_options(segments);
         let segments = Arc::new(Segments::open(device.clone(), key, segments)?);
@@ -96,7 +108,7 @@ impl Store {
         #[cfg(test)]
         let log_options = super::tests::log_options(log_options);
         let mut failed = None;
-        let log_options_again = log_options.clone();
+        let again = log_options.clone();
         let log = Log::open(device.clone(), log_options, current.log, &mut |record| {
             recovery.record(record).map_err(|e| {
                 let said = e.to_string();
@@ -110,7 +122,7 @@ impl Store {
         };
         if recovery.has_newly_damaged() {
             // what they had in the log is kept for when they are sound again
-            log.read(&log_options_again, current.log, &mut |record| {
+            log.read(&again, current.log, &mut |record| {
                 recovery.keep(record);
                 Ok(())
             })?;
@@ -119,6 +131,7 @@ impl Store {
         let (due, woken) = std::sync::mpsc::sync_channel(1);
         let shared = Arc::new(Shared {
             log,
+            log_options: again,
             segments,
             incarnation: current.incarnation,
             superblock: Mutex::new(superblock),
@@ -260,30 +273,42 @@ fn make_key(device: &dyn Device) -> Result<(), StoreError> {
     if device.list("").map_err(io)?.iter().any(|name| name == KEY) {
         return Ok(()); // left by an interrupted beginning, and as good as new
     }
-    let mut content = [0u8; 64];
+    let mut content = [0u8; KEY_LEN];
     content[..8].copy_from_slice(&KEY_MAGIC);
     content[8..24].copy_from_slice(random_uuid(device)?.as_bytes());
     device.random(&mut content[24..56]).map_err(io)?;
     let check = crc32fast::hash(&content[..56]);
     content[56..60].copy_from_slice(&check.to_le_bytes());
+    write_key_file(device, &content)
+}
+
+/// Makes the file of the key, whole or not at all.
+pub(super) fn write_key_file(device: &dyn Device, content: &[u8; KEY_LEN]) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { what: format!("making {KEY}"), source };
     let temporary = "tenant.key.new";
     if device.list("").map_err(io)?.iter().any(|name| name == temporary) {
         device.remove(temporary).map_err(io)?;
     }
     let file = device.create(temporary, content.len() as u64, Caching::Cached).map_err(io)?;
-    file.write_at(0, &content).map_err(io)?;
+    file.write_at(0, content).map_err(io)?;
     file.flush().map_err(io)?;
     device.rename(temporary, KEY).map_err(io)
 }
 
-fn read_key(device: &dyn Device) -> Result<[u8; 32], StoreError> {
+/// The file of the key, verified.
+pub(super) fn read_key_file(device: &dyn Device) -> Result<[u8; KEY_LEN], StoreError> {
     let io = |source| StoreError::Io { what: format!("reading {KEY}"), source };
-    let mut content = [0u8; 64];
+    let mut content = [0u8; KEY_LEN];
     device.open(KEY, Caching::Cached).and_then(|file| file.read_at(0, &mut content)).map_err(io)?;
     let stated = u32::from_le_bytes([content[56], content[57], content[58], content[59]]);
     if content[..8] != KEY_MAGIC || crc32fast::hash(&content[..56]) != stated {
         return Err(io(std::io::Error::other("it is damaged")));
     }
+    Ok(content)
+}
+
+pub(super) fn read_key(device: &dyn Device) -> Result<[u8; 32], StoreError> {
+    let content = read_key_file(device)?;
     let mut key = [0u8; 32];
     key.copy_from_slice(&content[24..56]);
     Ok(key)

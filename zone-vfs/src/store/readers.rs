@@ -32,6 +32,10 @@ impl ChunkStore for Pinned {
     fn put(&self, kind: FrameKind, plain: &[u8]) -> Result<Hash, ChunkError> {
         self.0.put(kind, plain)
     }
+
+    fn loaded(&self, bytes: usize) {
+        self.0.loaded(bytes);
+    }
 }
 
 impl Readers {

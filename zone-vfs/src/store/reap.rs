@@ -265,7 +265,11 @@ impl Shared {
             found.extend(commit::needs(&inner.pending).into_iter().map(|hash| (FrameKind::Chunk, hash)));
             found.extend(inner.held.iter().map(|hash| (FrameKind::Catalogue, *hash)));
             for zone in &mut inner.state.zones {
-                parts_of(&zone.working.snapshot()?, &mut found);
+                // brings the trees up to date with open files
+                zone.working.snapshot()?;
+                for tree in zone.working.trees_in_use() {
+                    tree.stored_parts(&mut |kind, hash| found.push((kind, hash)));
+                }
             }
             let id = disk.id();
             state_parts(&inner.state, &mut found, |number| !plan.takes(id, Some(number)));

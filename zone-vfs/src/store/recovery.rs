@@ -4,7 +4,7 @@
 //! others go on. The records are carried along in the catalogue and tried again at each opening, so that
 //! nothing of theirs is lost when what is missing comes back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::StoreError;
@@ -43,6 +43,8 @@ pub(super) struct Recovery {
     agents: Agents,
     segments: Arc<Segments>,
     damaged: BTreeMap<AgentId, Damaged>,
+    /// Agents whose carried records have not taken effect: their states alone are not theirs.
+    waiting: BTreeSet<AgentId>,
     /// Records of damaged agents, by agent, that the catalogue does not have.
     kept: HashMap<AgentId, Vec<Carried>>,
 }
@@ -55,6 +57,7 @@ impl Recovery {
             agents: Agents::default(),
             segments,
             damaged: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             kept: HashMap::new(),
         }
     }
@@ -88,14 +91,17 @@ impl Recovery {
     /// Lets the records take effect that damaged agents carry, for those that are sound again: parents before
     /// their forks, in as many rounds as that needs.
     fn try_again(&mut self, mut waiting: Vec<StoredAgent>) -> Result<(), StoreError> {
+        self.waiting = waiting.iter().map(|agent| agent.id).collect();
         loop {
             let before = waiting.len();
             let mut left = Vec::new();
             for agent in waiting {
+                self.waiting.remove(&agent.id);
                 match self.take_carried(&agent) {
                     Ok(()) => {}
                     Err(e) if e.is_of_one_agent() => {
                         self.drop_state(agent.id);
+                        self.waiting.insert(agent.id);
                         left.push((agent, e.to_string()));
                     }
                     Err(e) => return Err(e),
@@ -325,7 +331,7 @@ impl Recovery {
         };
         let roots = match parent {
             Some((parent, generation)) => {
-                if self.damaged.contains_key(parent) {
+                if self.damaged.contains_key(parent) || self.waiting.contains(parent) {
                     return Err(inconsistent("its parent is damaged".into()));
                 }
                 let at =

@@ -278,6 +278,25 @@ impl State {
         Ok(())
     }
 
+    /// Lets go of what the zones have in memory.
+    #[cold]
+    pub fn relieve(&mut self) {
+        let chunks = self.chunks.clone();
+        let roots = self.generations.values_mut().flat_map(|it| it.roots.iter_mut());
+        let mut done = Ok(());
+        for zone in &mut self.zones {
+            done = done.and(zone.working.relieve());
+            done = done.and(zone.synced.relieve(&chunks)).and(zone.head.relieve(&chunks));
+        }
+        for root in roots {
+            done = done.and(root.relieve(&chunks));
+        }
+        if let Err(e) = done {
+            // it stays in memory, where nothing is lost
+            tracing::warn!(agent = %self.id, "letting go of memory: {e}");
+        }
+    }
+
     fn inconsistent(&self, reason: String) -> StoreError {
         StoreError::Inconsistent { agent: self.id, reason }
     }

@@ -221,7 +221,9 @@ impl Child {
                 if let Some(node) = node.get() {
                     return Ok(node);
                 }
-                let loaded = Node::decode(&store.get(hash)?)?;
+                let stored = store.get(hash)?;
+                let loaded = Node::decode(&stored)?;
+                store.loaded(stored.len());
                 if !fits(&loaded) {
                     return Err(TreeError::Damaged("a node does not belong where it is"));
                 }

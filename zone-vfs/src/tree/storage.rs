@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::node::{Child, Entries, Node};
-use super::{ExtentValue, Key, Tree, TreeError, Value};
+use super::{ExtentValue, Key, Name, Part, Tree, TreeError, Value};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
-use crate::id::Hash;
+use crate::id::{Hash, Inode};
 
 impl Tree {
     /// The tree whose root node has the address `root`. Nothing is read before it is needed.
@@ -78,6 +78,40 @@ pub(crate) fn references(
         }
     }
     Ok(())
+}
+
+/// Calls `child` for every child that a stored node names, or `name` with directory, name and inode of every
+/// entry that is in it.
+pub(crate) fn references_names(
+    node: &[u8],
+    child: &mut dyn FnMut(Hash),
+    name: &mut dyn FnMut(Inode, &Name, Inode),
+) -> Result<(), TreeError> {
+    match &Node::decode(node)?.entries {
+        Entries::Leaf(entries) => {
+            for (key, value) in entries {
+                if let (Part::Dirent(called), Value::Dirent { inode, .. }) = (&key.part, value) {
+                    name(key.inode, called, *inode);
+                }
+            }
+        }
+        Entries::Branch { children, .. } => children.iter().filter_map(Child::address).for_each(child),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+impl Tree {
+    /// How many nodes it holds in memory.
+    pub(crate) fn nodes_in_memory(&self) -> usize {
+        fn count(child: &Child) -> usize {
+            child.in_memory().map_or(0, |node| match &node.entries {
+                Entries::Leaf(_) => 1,
+                Entries::Branch { children, .. } => 1 + children.iter().map(count).sum::<usize>(),
+            })
+        }
+        count(&self.root)
+    }
 }
 
 impl Tree {

@@ -18,6 +18,7 @@ mod holders;
 mod open;
 mod path;
 mod ranges;
+mod relieve;
 mod root;
 mod state;
 mod table;

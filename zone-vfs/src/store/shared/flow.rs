@@ -64,6 +64,7 @@ impl Flow {
             // while the zone is locked, so that nobody finds it settled who sees the change
             self.want();
         }
+        inner.relieve();
         Some(result)
     }
 

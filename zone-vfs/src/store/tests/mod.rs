@@ -1,6 +1,7 @@
 //! The store over simulated and real devices: by example, against a model under crashes, and with
 //! everything that can be refused.
 
+mod backup;
 mod changes;
 mod concurrent;
 mod crash;
@@ -9,10 +10,13 @@ mod forks;
 mod full;
 mod functions;
 mod goldens;
+mod memory;
 mod model;
 mod reap;
 mod refusals;
+mod scrub;
 mod shared;
+mod usage;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -97,6 +101,13 @@ fn fork(
 ) -> Result<Arc<Disk>, StoreError> {
     let child = (Store::new_id().unwrap(), new_agent(name));
     store.fork(parent, at, &[child]).map(|mut made| made.remove(0))
+}
+
+/// Waits until nobody holds an agent that was removed: the committer does for a moment.
+fn let_go(store: &Store) {
+    while !store.shared().unwrap().readers.needed().1.is_empty() {
+        std::thread::yield_now();
+    }
 }
 
 fn find(store: &Store, name: &str) -> Arc<Disk> {

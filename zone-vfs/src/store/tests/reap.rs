@@ -83,6 +83,7 @@ fn removed_agents_refused_writes_and_old_checkpoints_are_given_back() {
     assert_eq!(read(&b, WORKSPACE, "large").unwrap(), content(109, 200_000));
     assert!(report.from_leftovers.bytes > 500_000, "{report:?}");
     drop(b);
+    let_go(&store);
     let report = reap(&store);
     assert!(report.from_leftovers.bytes > 2_000_000, "{report:?}");
     let report = reap(&store);
@@ -201,6 +202,7 @@ fn policies_take_old_pauses_and_keep_to_a_budget() {
     let report = paused(budget(u64::MAX));
     assert!(!report.over_budget && report.generations == 0);
     drop(a);
+    let_go(&store);
     let needed = reap(&store).needed;
     let report = paused(budget(needed - 300_000));
     assert!(!report.over_budget && report.needed <= needed - 300_000, "{report:?}");

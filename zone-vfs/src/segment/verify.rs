@@ -1,0 +1,164 @@
+//! Reading everything again, moving frames as they are, and setting damaged files aside.
+
+use std::io;
+use std::sync::Arc;
+
+use super::frame::{self, FRAME_HEADER};
+use super::sweep::read_sound;
+use super::{Location, Segments, open, path};
+use crate::chunks::ChunkError;
+use crate::device::{Caching, Device};
+use crate::id::Hash;
+
+/// Where files go that are damaged.
+const QUARANTINE: &str = "quarantine";
+
+/// What was found in a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    pub file: String,
+    /// Frames that read.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that do not.
+    pub unreadable: Vec<Hash>,
+    /// What is wrong beside frames.
+    pub reason: Option<String>,
+}
+
+impl Segments {
+    /// The device that they are on.
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// The segments, with the bytes of each file.
+    pub(crate) fn files(&self) -> Vec<(u32, u64)> {
+        let state = self.lock();
+        let written = state.writer.as_ref().map(|it| (it.number, it.len()));
+        let full = state.full.iter().map(|(number, len)| (*number, *len));
+        full.chain(state.unsynced.iter().map(|it| (it.number, it.len))).chain(written).collect()
+    }
+
+    /// The frame of `hash` as it lies on the disk, verified.
+    pub(crate) fn frame(&self, hash: &Hash) -> Result<Vec<u8>, ChunkError> {
+        let bytes = Self::frame_bytes(hash, self.source_on_disk(hash)?)?;
+        self.plain(hash, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// A frame as `fill` gives its bytes, or why that is none.
+    pub(crate) fn read_frame(
+        &self,
+        fill: &mut dyn FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; FRAME_HEADER];
+        fill(&mut bytes).map_err(|e| e.to_string())?;
+        let header = frame::peek(&bytes)?;
+        bytes.resize(header.frame_len(), 0);
+        fill(&mut bytes[FRAME_HEADER..]).map_err(|e| e.to_string())?;
+        if !frame::is_sound(&bytes) {
+            return Err("its checksum is wrong".into());
+        }
+        frame::plain(&header, &bytes, &self.key)?;
+        Ok(bytes)
+    }
+
+    /// Stores a frame as it is, which [`read_frame`](Self::read_frame) has given.
+    pub(crate) fn put_frame(&self, bytes: &[u8]) -> Result<Hash, ChunkError> {
+        let damaged = |reason: &str| ChunkError::Damaged { hash: Hash([0; 32]), reason: reason.to_owned() };
+        let hash = frame::peek(bytes).map_err(damaged)?.hash;
+        let mut state = self.lock();
+        if !state.holds(&hash)? {
+            state.append(&*self.device, &self.options, hash, bytes)?;
+        }
+        Ok(hash)
+    }
+
+    /// Reads every frame of a segment.
+    pub(crate) fn check(&self, number: u32) -> Checked {
+        let mut checked = Checked { file: path(number), ..Checked::default() };
+        let (is_full, frames) = {
+            let state = self.lock();
+            let written = state.writer.as_ref().filter(|it| it.number == number);
+            (state.full.contains_key(&number), written.map(|it| u64::from(it.frames)))
+        };
+        let found = match open::look_at(&*self.device, number, &self.key, &self.options) {
+            Ok(found) => found,
+            Err(e) => {
+                checked.reason = Some(e.to_string());
+                return checked;
+            }
+        };
+        for (hash, location) in &found.entries {
+            if read_sound(&*found.file, hash, *location, &self.key).is_some() {
+                checked.frames += 1;
+                checked.bytes += location.bytes();
+            } else {
+                checked.unreadable.push(*hash);
+            }
+        }
+        if is_full && !found.has_footer {
+            checked.reason = Some("its footer does not read".into());
+        } else if found.is_torn || frames.is_some_and(|frames| frames > found.entries.len() as u64) {
+            checked.reason = Some("some of it does not read".into());
+        }
+        checked
+    }
+
+    /// Copies what reads in a segment to another, and moves its file aside; gives what it is called then. None
+    /// where that is the newest and nothing comes after it.
+    ///
+    /// The copies are durable before the file is moved, and the index forgets it in between: a crash leaves
+    /// frames twice, or the file where it was.
+    pub(crate) fn quarantine(&self, number: u32) -> Result<Option<String>, ChunkError> {
+        {
+            let mut state = self.lock();
+            state.alive()?;
+            if state.writer.as_ref().is_some_and(|it| it.number == number) {
+                state.close_writer()?;
+            }
+        }
+        self.flush()?;
+        let io = |error: io::Error| ChunkError::Io(Arc::new(error));
+        let file = self.device.open(&path(number), Caching::Cached).map_err(io)?;
+        let found = open::look_at(&*self.device, number, &self.key, &self.options)
+            .map_err(|error| io(io::Error::other(error.to_string())))?;
+        self.lock().condemned.insert(number);
+        let copied = found.entries.iter().try_for_each(|(hash, location)| {
+            let Some(bytes) = read_sound(&*file, hash, *location, &self.key) else { return Ok(()) };
+            let mut state = self.lock();
+            if state.index.get(hash).is_some_and(|it| it.segment == number) {
+                state.append(&*self.device, &self.options, *hash, &bytes)?;
+            }
+            Ok(())
+        });
+        let copied = copied.and_then(|()| self.flush());
+        self.lock().condemned.remove(&number);
+        copied?;
+        if self.lock().writer.is_none() && self.lock().full.keys().next_back() == Some(&number) {
+            return Ok(None);
+        }
+        {
+            let mut state = self.lock();
+            state.index.forget_all(number);
+            state.readers.remove(&number);
+            state.full.remove(&number);
+        }
+        let taken = self.device.list(QUARANTINE).map_err(io)?;
+        // each name is free or counted, so one of these is free
+        let mut names = (0..=taken.len()).map(|n| format!("{number:08}-{n}.seg"));
+        let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
+        let name = format!("{QUARANTINE}/{name}");
+        self.device.rename(&path(number), &name).map_err(io)?;
+        Ok(Some(name))
+    }
+}
+
+impl Location {
+    /// Which segment it lies in.
+    pub(crate) fn segment_number(self) -> u32 {
+        self.segment
+    }
+}

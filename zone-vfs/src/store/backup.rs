@@ -1,0 +1,594 @@
+//! Backups: all that a checkpoint leads to, as a stream of frames; and from such streams a store.
+//!
+//! A backup can be one of what changed *since* another: frames that the other has are left out. It is consistent,
+//! since it is of one checkpoint, and agents go on meanwhile: nothing that it needs is reaped before it
+//! is done. `docs/format-backup.md` is normative for the stream.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::{Arc, PoisonError};
+
+use uuid::Uuid;
+
+use super::open;
+use super::reach::{Place, Reach, Visitor};
+use super::{Shared, Store, StoreError};
+use crate::chunks::FrameKind;
+use crate::device::{self, Device, DeviceKind};
+use crate::id::{Hash, Timestamp};
+use crate::log::LogPosition;
+use crate::segment::{Marks, SegmentOptions, Segments};
+use crate::superblock::SuperblockFile;
+
+pub(super) const MAGIC: &[u8; 8] = b"dormbkup";
+const VERSION: u32 = 1;
+/// Bytes of the header.
+const HEADER: usize = 144;
+const FRAME: u8 = 1;
+const FILE: u8 = 2;
+const END: u8 = 3;
+/// Bytes behind the end item: where it begins, and the magic.
+const TRAILER: usize = 16;
+/// The longest name of a file in a backup. Bytes.
+pub const MAX_FILE_NAME: usize = 1024;
+/// Frames and files of one backup that are believed when one is read.
+const MAX_ITEMS: u64 = 1 << 32;
+
+/// A file of the embedder's that goes with a backup.
+pub struct BackupFile {
+    /// Its name, at most [`MAX_FILE_NAME`] bytes.
+    pub name: String,
+    /// Bytes.
+    pub len: u64,
+    /// blake3 of its content. A backup since one that has a file of this name and hash leaves it out.
+    pub hash: [u8; 32],
+    /// Opens it for reading.
+    pub open: Box<dyn FnOnce() -> std::io::Result<Box<dyn Read>>>,
+}
+
+impl std::fmt::Debug for BackupFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackupFile").field("name", &self.name).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// What a backup has.
+#[derive(Clone, Debug, Default)]
+pub struct BackupReport {
+    /// Its id.
+    pub id: Uuid,
+    /// Frames that were written.
+    pub frames: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Frames that the backup before has.
+    pub earlier: u64,
+    /// Files that were written.
+    pub files: u64,
+    /// What could not be read and is not in the backup, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE) places.
+    pub damage: Vec<String>,
+}
+
+impl BackupReport {
+    /// Damaged places that are listed, at most.
+    pub const MAX_DAMAGE: usize = 100;
+}
+
+/// What a restored store has.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreReport {
+    /// Frames that were read, and hash to their address.
+    pub frames: u64,
+    /// Files that the last backup names; others that were handed out on the way are not needed.
+    pub files: Vec<String>,
+    /// What was damaged when the backup was made.
+    pub damage: Vec<String>,
+}
+
+/// Something that a backup can be read from again.
+pub trait ReadSeek: Read + Seek {}
+impl<T: Read + Seek> ReadSeek for T {}
+
+fn bad(reason: impl Into<String>) -> StoreError {
+    StoreError::Backup(reason.into())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn reading(error: std::io::Error) -> StoreError {
+    bad(format!("it cannot be read: {error}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn writing(error: std::io::Error) -> StoreError {
+    bad(format!("it cannot be written: {error}"))
+}
+
+struct Header {
+    id: Uuid,
+    since: Uuid,
+    key: [u8; 64],
+}
+
+impl Header {
+    fn encode(&self, store: Uuid) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(self.id.as_bytes());
+        bytes[32..48].copy_from_slice(self.since.as_bytes());
+        bytes[48..64].copy_from_slice(store.as_bytes());
+        bytes[64..128].copy_from_slice(&self.key);
+        bytes[128..136].copy_from_slice(&Timestamp::now().0.to_le_bytes());
+        let sum = crc32fast::hash(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(mut bytes: [u8; HEADER]) -> Result<Self, StoreError> {
+        if bytes[..8] != *MAGIC {
+            return Err(bad("it is none"));
+        }
+        let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if version > VERSION {
+            return Err(bad(format!("it has format {version}; this program reads up to {VERSION}")));
+        }
+        let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        bytes[12..16].fill(0);
+        if crc32fast::hash(&bytes) != stated {
+            return Err(bad("its header is damaged"));
+        }
+        let uuid = |at: usize| {
+            let mut id = [0; 16];
+            id.copy_from_slice(&bytes[at..at + 16]);
+            Uuid::from_bytes(id)
+        };
+        let mut key = [0; 64];
+        key.copy_from_slice(&bytes[64..128]);
+        Ok(Self { id: uuid(16), since: uuid(32), key })
+    }
+}
+
+/// Counts and hashes what goes through.
+struct Through<'a, T: ?Sized> {
+    stream: &'a mut T,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl<'a, T: ?Sized> Through<'a, T> {
+    fn new(stream: &'a mut T) -> Self {
+        Self { stream, hasher: blake3::Hasher::new(), bytes: 0 }
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+}
+
+impl Through<'_, dyn Write + '_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.note(bytes);
+        self.stream.write_all(bytes).map_err(writing)
+    }
+}
+
+impl Through<'_, dyn Read + '_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.stream.read_exact(bytes).map_err(reading)?;
+        self.note(bytes);
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Writes a backup to `to`: of everything, or of what changed since the backup that `since` reads. `files`
+    /// is asked, once it is settled what is backed up, which files of the embedder's go with it; it sees
+    /// to it that they stay until the backup is done.
+    ///
+    /// A backup holds the tenant's key: it is as secret as the store. Takes 32 bytes of memory for each frame.
+    pub fn backup(
+        &self,
+        to: &mut dyn Write,
+        since: Option<&mut dyn ReadSeek>,
+        files: &mut dyn FnMut() -> Result<Vec<BackupFile>, StoreError>,
+    ) -> Result<BackupReport, StoreError> {
+        let shared = self.shared()?;
+        let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
+        shared.write_backup(&catalogue, to, since, files)
+    }
+
+    /// Makes a store in `folder`, which is missing or empty, of a backup and those since it, in their order.
+    /// `file` gets each file of the embedder's, with its name and length, and reads all of it; a
+    /// later one of the same name replaces it. Everything is verified; an error leaves no store.
+    pub fn restore(
+        folder: &std::path::Path,
+        parts: &mut [&mut dyn Read],
+        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+    ) -> Result<RestoreReport, StoreError> {
+        let io = |source| StoreError::Io { what: format!("restoring into {}", folder.display()), source };
+        let filled = folder.exists() && std::fs::read_dir(folder).map_err(io)?.next().is_some();
+        if filled {
+            return Err(bad(format!("{} is not empty", folder.display())));
+        }
+        let device = device::open(folder, DeviceKind::Blocking).map_err(io)?;
+        Self::restore_on(&device, parts, file)
+    }
+
+    /// As [`restore`](Self::restore), on an empty device.
+    pub fn restore_on(
+        device: &Arc<dyn Device>,
+        parts: &mut [&mut dyn Read],
+        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+    ) -> Result<RestoreReport, StoreError> {
+        let mut restoring = Restoring {
+            device: device.clone(),
+            segments: None,
+            key: None,
+            last: Uuid::nil(),
+            report: RestoreReport::default(),
+        };
+        let mut end = None;
+        for (index, part) in parts.iter_mut().enumerate() {
+            end = Some(restoring.part(index, *part, file)?);
+        }
+        let Some(end) = end else { return Err(bad("there is none")) };
+        restoring.finish(end)
+    }
+}
+
+/// The end item.
+struct End {
+    catalogue: Hash,
+    addresses: Vec<Hash>,
+    files: Vec<(String, [u8; 32])>,
+}
+
+impl End {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64 + self.addresses.len() * 32);
+        bytes.push(END);
+        bytes.extend_from_slice(&self.catalogue.0);
+        bytes.extend_from_slice(&(self.addresses.len() as u64).to_le_bytes());
+        for address in &self.addresses {
+            bytes.extend_from_slice(&address.0);
+        }
+        bytes.extend_from_slice(&(self.files.len() as u64).to_le_bytes());
+        for (name, hash) in &self.files {
+            bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.extend_from_slice(hash);
+        }
+        bytes
+    }
+
+    /// Reads what follows the tag.
+    fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
+        let catalogue = Hash(from.take()?);
+        let count = u64::from_le_bytes(from.take()?);
+        if count > MAX_ITEMS {
+            return Err(bad("it has more frames than any has"));
+        }
+        let mut addresses = Vec::new();
+        for _ in 0..count {
+            addresses.push(Hash(from.take()?));
+        }
+        let count = u64::from_le_bytes(from.take()?);
+        if count > MAX_ITEMS {
+            return Err(bad("it has more files than any has"));
+        }
+        let mut files = Vec::new();
+        for _ in 0..count {
+            files.push((read_name(from)?, from.take()?));
+        }
+        Ok(Self { catalogue, addresses, files })
+    }
+}
+
+fn read_name(from: &mut Through<'_, dyn Read + '_>) -> Result<String, StoreError> {
+    let len = usize::from(u16::from_le_bytes(from.take()?));
+    if len > MAX_FILE_NAME {
+        return Err(bad("a file in it has too long a name"));
+    }
+    let mut name = vec![0; len];
+    from.fill(&mut name)?;
+    String::from_utf8(name).map_err(|_| bad("a file in it has no sound name"))
+}
+
+/// The header and the end of an earlier backup, without what lies between.
+fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
+    let mut header = [0; HEADER];
+    from.seek(SeekFrom::Start(0)).map_err(reading)?;
+    from.read_exact(&mut header).map_err(reading)?;
+    let header = Header::decode(header)?;
+    let mut trailer = [0; TRAILER];
+    from.seek(SeekFrom::End(-(TRAILER as i64))).map_err(reading)?;
+    from.read_exact(&mut trailer).map_err(reading)?;
+    if trailer[8..] != *MAGIC {
+        return Err(bad("it was not finished"));
+    }
+    let mut at = [0; 8];
+    at.copy_from_slice(&trailer[..8]);
+    from.seek(SeekFrom::Start(u64::from_le_bytes(at))).map_err(reading)?;
+    let mut stream = ReadOnly(from);
+    let mut through = Through::new(&mut stream as &mut dyn Read);
+    if through.take::<1>()? != [END] {
+        return Err(bad("its end is damaged"));
+    }
+    Ok((header, End::read(&mut through)?))
+}
+
+struct ReadOnly<'a>(&'a mut dyn ReadSeek);
+
+impl Read for ReadOnly<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Shared {
+    fn write_backup(
+        &self,
+        catalogue: &Hash,
+        to: &mut dyn Write,
+        since: Option<&mut dyn ReadSeek>,
+        files: &mut dyn FnMut() -> Result<Vec<BackupFile>, StoreError>,
+    ) -> Result<BackupReport, StoreError> {
+        let device = self.segments.device();
+        let id = super::agents::random_uuid(device)?;
+        let (mut have, mut have_files, mut before) = (Marks::default(), BTreeSet::new(), Uuid::nil());
+        let key = open::read_key_file(device)?;
+        if let Some(since) = since {
+            let (header, end) = read_ends(since)?;
+            if header.key != key {
+                return Err(bad("the one before is another store's"));
+            }
+            before = header.id;
+            for place in end.addresses.iter().filter_map(|hash| self.segments.locate(hash).ok()) {
+                have.add(place);
+            }
+            have_files.extend(end.files);
+        }
+        let header = Header { id, since: before, key };
+        let store = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().store;
+        let mut out = Through::new(to);
+        out.put(&header.encode(store))?;
+        let mut writer = FrameWriter {
+            segments: &self.segments,
+            out,
+            have,
+            seen: Marks::default(),
+            addresses: Vec::new(),
+            report: BackupReport { id, ..BackupReport::default() },
+        };
+        Reach::new(&self.segments, &mut writer).catalogue(catalogue)?;
+        let FrameWriter { mut out, addresses, mut report, .. } = writer;
+        let mut listed = Vec::new();
+        for file in files()? {
+            if file.name.len() > MAX_FILE_NAME {
+                return Err(bad(format!("the name of the file {} is too long", file.name)));
+            }
+            listed.push((file.name.clone(), file.hash));
+            if !have_files.contains(&(file.name.clone(), file.hash)) {
+                write_file(&mut out, file)?;
+                report.files += 1;
+            }
+        }
+        let at = out.bytes;
+        out.put(&End { catalogue: *catalogue, addresses, files: listed }.encode())?;
+        let sum = *out.hasher.finalize().as_bytes();
+        out.put(&sum)?;
+        out.put(&at.to_le_bytes())?;
+        out.put(MAGIC)?;
+        out.stream.flush().map_err(writing)?;
+        report.bytes = out.bytes;
+        Ok(report)
+    }
+}
+
+fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result<(), StoreError> {
+    let failed = |error: std::io::Error| bad(format!("the file {} cannot be read: {error}", file.name));
+    out.put(&[FILE])?;
+    out.put(&(file.name.len() as u16).to_le_bytes())?;
+    out.put(file.name.as_bytes())?;
+    out.put(&file.len.to_le_bytes())?;
+    out.put(&file.hash)?;
+    let mut content = (file.open)().map_err(failed)?;
+    let (mut left, mut buffer) = (file.len, vec![0; 64 << 10]);
+    let mut hasher = blake3::Hasher::new();
+    while left > 0 {
+        let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        content.read_exact(&mut buffer[..part]).map_err(failed)?;
+        hasher.update(&buffer[..part]);
+        out.put(&buffer[..part])?;
+        left -= part as u64;
+    }
+    if *hasher.finalize().as_bytes() != file.hash {
+        return Err(bad(format!("the file {} is not what it was said to be", file.name)));
+    }
+    Ok(())
+}
+
+struct FrameWriter<'a, 'b, 'c> {
+    segments: &'a Segments,
+    out: Through<'b, dyn Write + 'c>,
+    have: Marks,
+    seen: Marks,
+    addresses: Vec<Hash>,
+    report: BackupReport,
+}
+
+impl Visitor for FrameWriter<'_, '_, '_> {
+    fn visit(&mut self, _: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        let place = self.segments.locate(hash)?;
+        if !self.seen.add(place) {
+            return Ok(false);
+        }
+        if self.have.has(place) {
+            self.report.earlier += 1;
+        } else {
+            let frame = self.segments.frame(hash)?;
+            self.out.put(&[FRAME])?;
+            self.out.put(&frame)?;
+            self.report.frames += 1;
+        }
+        self.addresses.push(*hash);
+        Ok(true)
+    }
+
+    fn unreadable(&mut self, place: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_of_one_agent() {
+            return Err(error);
+        }
+        if self.report.damage.len() < BackupReport::MAX_DAMAGE {
+            self.report.damage.push(format!("{place}: {error}"));
+        }
+        Ok(())
+    }
+}
+
+/// A store that is being made.
+struct Restoring {
+    device: Arc<dyn Device>,
+    segments: Option<Arc<Segments>>,
+    key: Option<[u8; 64]>,
+    /// The backup before.
+    last: Uuid,
+    report: RestoreReport,
+}
+
+impl Restoring {
+    fn part(
+        &mut self,
+        index: usize,
+        part: &mut dyn Read,
+        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+    ) -> Result<End, StoreError> {
+        let mut from = Through::new(part);
+        let header = Header::decode(from.take()?)?;
+        if header.since != self.last {
+            let wanted = if header.since.is_nil() { "none" } else { "another" };
+            return Err(bad(format!("part {} follows {wanted}, not the one before", index + 1)));
+        }
+        if self.key.is_some_and(|key| key != header.key) {
+            return Err(bad(format!("part {} is another store's", index + 1)));
+        }
+        self.last = header.id;
+        let segments = self.segments(&header.key)?;
+        loop {
+            match from.take::<1>()? {
+                [FRAME] => {
+                    let frame = segments.read_frame(&mut |bytes| {
+                        from.fill(bytes).map_err(|e| std::io::Error::other(e.to_string()))
+                    });
+                    let frame = frame.map_err(|reason| bad(format!("a frame in it is damaged: {reason}")))?;
+                    segments.put_frame(&frame)?;
+                    self.report.frames += 1;
+                }
+                [FILE] => read_file(&mut from, file)?,
+                [END] => break,
+                _ => return Err(bad("it is damaged")),
+            }
+        }
+        let end = End::read(&mut from)?;
+        let sum = *from.hasher.finalize().as_bytes();
+        if from.take::<32>()? != sum {
+            return Err(bad("its checksum is wrong"));
+        }
+        Ok(end)
+    }
+
+    /// The segments, under the key that the first part brings.
+    fn segments(&mut self, key: &[u8; 64]) -> Result<Arc<Segments>, StoreError> {
+        if let Some(segments) = &self.segments {
+            return Ok(segments.clone());
+        }
+        open::write_key_file(&*self.device, key)?;
+        let plain = open::read_key(&*self.device)?;
+        let segments = Arc::new(Segments::open(self.device.clone(), plain, SegmentOptions::default())?);
+        self.segments = Some(segments.clone());
+        self.key = Some(*key);
+        Ok(segments)
+    }
+
+    /// Verifies that all is there, and only then makes the superblock: without it there is no store.
+    fn finish(mut self, end: End) -> Result<RestoreReport, StoreError> {
+        let Some(segments) = self.segments.take() else { return Err(bad("there is none")) };
+        for address in &end.addresses {
+            segments.read(address).map_err(|e| bad(format!("it is not complete: {e}")))?;
+        }
+        let mut checker =
+            Checker { segments: &segments, seen: Marks::default(), damage: &mut self.report.damage };
+        Reach::new(&segments, &mut checker).catalogue(&end.catalogue)?;
+        segments.read(&end.catalogue).map_err(|e| bad(format!("it is not complete: {e}")))?;
+        segments.flush()?;
+        segments.close();
+        let mut superblock = SuperblockFile::create(&*self.device)?;
+        superblock.advance(Some(end.catalogue), LogPosition::START)?;
+        self.report.files = end.files.into_iter().map(|(name, _)| name).collect();
+        Ok(self.report)
+    }
+}
+
+fn read_file(
+    from: &mut Through<'_, dyn Read + '_>,
+    file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+) -> Result<(), StoreError> {
+    let name = read_name(from)?;
+    let len = u64::from_le_bytes(from.take()?);
+    let hash: [u8; 32] = from.take()?;
+    let mut content = Content { from, left: len, hasher: blake3::Hasher::new() };
+    file(&name, len, &mut content).map_err(|e| bad(format!("the file {name} cannot be written: {e}")))?;
+    if content.left > 0 || *content.hasher.finalize().as_bytes() != hash {
+        return Err(bad(format!("the file {name} in it is damaged, or was not read to its end")));
+    }
+    Ok(())
+}
+
+struct Content<'a, 'b, 'c> {
+    from: &'a mut Through<'b, dyn Read + 'c>,
+    left: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Read for Content<'_, '_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let part = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if part == 0 {
+            return Ok(0);
+        }
+        self.from.fill(&mut buf[..part]).map_err(|e| std::io::Error::other(e.to_string()))?;
+        self.hasher.update(&buf[..part]);
+        self.left -= part as u64;
+        Ok(part)
+    }
+}
+
+struct Checker<'a> {
+    segments: &'a Segments,
+    seen: Marks,
+    damage: &'a mut Vec<String>,
+}
+
+impl Visitor for Checker<'_> {
+    fn visit(&mut self, _: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        Ok(self.seen.add(self.segments.locate(hash)?))
+    }
+
+    fn unreadable(&mut self, place: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_of_one_agent() {
+            return Err(error);
+        }
+        if self.damage.len() < BackupReport::MAX_DAMAGE {
+            self.damage.push(format!("{place}: {error}"));
+        }
+        Ok(())
+    }
+}

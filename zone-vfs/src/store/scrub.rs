@@ -1,0 +1,338 @@
+//! Looking for damage: everything is read again, and what is damaged is named by agent, zone and path.
+//!
+//! With `repair` what can be made whole is: the superblock and the log from what is in memory, a frame from
+//! another copy of it, a segment with damaged places by moving what reads in it elsewhere. The damaged file is then kept
+//! under `quarantine/`, since somebody may know better how to read it. Nothing is deleted.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use super::catalogue;
+use super::reach::{Part, Place, Reach, Visitor};
+use super::{Shared, Store, StoreError};
+use crate::chunks::{ChunkError, FrameKind};
+use crate::id::{AgentId, GenerationNumber, Hash, Inode};
+use crate::segment::{Checked, Marks, Segments};
+use crate::superblock::SuperblockFile;
+use crate::tree::references_names;
+
+/// Names of one tree that are kept to tell paths.
+const MAX_NAMES: usize = 1 << 20;
+/// Damaged frames that are remembered.
+const MAX_DAMAGED: usize = 1 << 16;
+
+/// Something that a scrub found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A slot of the superblock does not say what it should.
+    Superblock {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The log cannot be read again. What it holds is in memory, and with a checkpoint in the segments.
+    Log {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A place in a segment does not read. Whether anything needs what was there, other findings say.
+    Segment {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Something of an agent cannot be read.
+    Agent(Damage),
+    /// Something was made whole, or set aside.
+    Repaired {
+        /// What was done.
+        what: String,
+    },
+}
+
+/// What a damaged or missing frame hits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Whose it is; none for the list of agents.
+    pub agent: Option<(AgentId, String)>,
+    /// Of which generation; none for what stands now.
+    pub generation: Option<GenerationNumber>,
+    /// The zone, where it is in one.
+    pub zone: Option<String>,
+    /// The file, where it is one's content.
+    pub path: Option<String>,
+    /// The address that does not read.
+    pub hash: Hash,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What a scrub did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Frames that were read.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that do not read.
+    pub damaged_frames: u64,
+    /// Findings, but for repairs.
+    pub findings: u64,
+    /// Agents of which something cannot be read.
+    pub damaged_agents: u64,
+    /// Files that were set aside.
+    pub quarantined: u64,
+}
+
+impl ScrubReport {
+    /// Whether nothing was found.
+    pub fn is_sound(&self) -> bool {
+        self.findings == 0
+    }
+}
+
+impl Store {
+    /// Reads everything again, and tells `report` what is damaged, as it is found. Works beside live agents;
+    /// makes a checkpoint. With `repair` it makes whole what can be; it is worth scrubbing again then, and agents
+    /// that were damaged are tried anew when the store is opened the next time.
+    pub fn scrub(&self, repair: bool, report: &mut dyn FnMut(&Finding)) -> Result<ScrubReport, StoreError> {
+        let shared = self.shared()?;
+        let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scrub = Scrub { shared, report, result: ScrubReport::default() };
+        scrub.log(repair)?;
+        let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
+        scrub.superblock(repair)?;
+        let damaged = scrub.segments(repair)?;
+        scrub.agents(&catalogue, &damaged)?;
+        Ok(scrub.result)
+    }
+}
+
+struct Scrub<'a> {
+    shared: &'a Arc<Shared>,
+    report: &'a mut dyn FnMut(&Finding),
+    result: ScrubReport,
+}
+
+impl Scrub<'_> {
+    fn found(&mut self, finding: &Finding) {
+        match finding {
+            Finding::Repaired { .. } => {}
+            _ => self.result.findings += 1,
+        }
+        (self.report)(finding);
+    }
+
+    fn repaired(&mut self, what: String) {
+        tracing::warn!(what, "repaired");
+        self.found(&Finding::Repaired { what });
+    }
+
+    /// Reads the log again, while nobody commits.
+    fn log(&mut self, repair: bool) -> Result<(), StoreError> {
+        let shared = self.shared;
+        let from = *shared.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason =
+            shared.gate.stopped(|| match shared.log.read(&shared.log_options, from, &mut |_| Ok(())) {
+                Ok(end) if end >= shared.log.tail() => None,
+                Ok(end) => Some(format!("it ends at {end}, and was written up to {}", shared.log.tail())),
+                Err(e) => Some(e.to_string()),
+            });
+        if let Some(reason) = reason {
+            self.found(&Finding::Log { reason });
+            if repair {
+                shared.checkpoint()?;
+                self.repaired("what the damaged part of the log held is in the segments now".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn superblock(&mut self, repair: bool) -> Result<(), StoreError> {
+        let shared = self.shared;
+        let mut superblock = shared.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = *superblock.current();
+        let reason = match SuperblockFile::peek(shared.segments.device()) {
+            Ok(found) if found == current => None,
+            Ok(_) => Some("its newest slot does not read".to_owned()),
+            Err(e) => Some(e.to_string()),
+        };
+        let Some(reason) = reason else { return Ok(()) };
+        self.found(&Finding::Superblock { reason });
+        if repair {
+            // both slots
+            for _ in 0..2 {
+                superblock.advance(current.catalogue, current.log)?;
+            }
+            self.repaired("the superblock was written again".into());
+        }
+        Ok(())
+    }
+
+    /// Reads every segment, and gives the addresses that do not read anywhere.
+    fn segments(&mut self, repair: bool) -> Result<HashSet<Hash>, StoreError> {
+        let segments = &*self.shared.segments;
+        segments.flush()?;
+        let mut damaged = HashSet::new();
+        let mut files = BTreeSet::new();
+        for (number, _) in segments.files() {
+            let Checked { file, frames, bytes, unreadable, reason } = segments.check(number);
+            self.result.frames += frames;
+            self.result.bytes += bytes;
+            self.result.damaged_frames += unreadable.len() as u64;
+            for hash in &unreadable {
+                self.found(&Finding::Segment { file: file.clone(), reason: format!("{hash} does not read") });
+            }
+            if let Some(reason) = &reason {
+                self.found(&Finding::Segment { file: file.clone(), reason: reason.clone() });
+            }
+            if !unreadable.is_empty() || reason.is_some() {
+                files.insert(number);
+            }
+            damaged.extend(unreadable.into_iter().take(MAX_DAMAGED.saturating_sub(damaged.len())));
+        }
+        // one that has a sound copy elsewhere is no loss
+        damaged.retain(|hash| segments.read(hash).is_err());
+        if repair {
+            let lost: Vec<Hash> = damaged.iter().copied().collect();
+            for hash in lost {
+                if segments.rescue(&hash) {
+                    damaged.remove(&hash);
+                    self.repaired(format!("{hash} was found in another place"));
+                }
+            }
+            for number in files {
+                if let Some(name) = segments.quarantine(number)? {
+                    self.result.quarantined += 1;
+                    self.repaired(format!("what reads was copied; the rest is in {name}"));
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Names what is hit.
+    fn agents(&mut self, hash: &Hash, damaged: &HashSet<Hash>) -> Result<(), StoreError> {
+        let segments = &*self.shared.segments;
+        let mut finder = Finder {
+            segments,
+            damaged,
+            seen: Marks::default(),
+            found: Vec::new(),
+            agents: BTreeSet::new(),
+            names: None,
+            zones: HashMap::new(),
+        };
+        // the list itself, and then each agent by itself: what several need is told of each
+        let list = match catalogue::read(segments, hash) {
+            Ok(list) => list,
+            Err(e) => {
+                finder.unreadable(&Place::default(), hash, e)?;
+                finder.found.iter().for_each(|it| self.found(&Finding::Agent(it.clone())));
+                return Ok(());
+            }
+        };
+        for agent in list.agents.iter().chain(list.shared.iter().map(|it| &it.stored)) {
+            finder.seen = Marks::default();
+            finder.zones.clear();
+            if let Some(Ok(state)) =
+                agent.state.as_ref().map(|payload| catalogue::read_stored(payload, segments))
+            {
+                let names = state.specs.iter().enumerate().map(|(i, spec)| (i as u16, spec.name.clone()));
+                finder.zones.extend(names);
+            }
+            Reach::new(segments, &mut finder).agent(agent)?;
+            for damage in std::mem::take(&mut finder.found) {
+                self.found(&Finding::Agent(damage));
+            }
+        }
+        self.result.damaged_agents = finder.agents.len() as u64;
+        Ok(())
+    }
+}
+
+/// Of each inode a directory in which it lies, and its name there.
+type Names = HashMap<Inode, (Inode, String)>;
+
+struct Finder<'a> {
+    segments: &'a Segments,
+    damaged: &'a HashSet<Hash>,
+    seen: Marks,
+    found: Vec<Damage>,
+    agents: BTreeSet<AgentId>,
+    /// The names in the tree that was looked at last.
+    names: Option<(Hash, Names)>,
+    zones: HashMap<u16, String>,
+}
+
+impl Finder<'_> {
+    /// The path of a file, as far as the directories read.
+    fn path(&mut self, root: Hash, inode: Inode) -> Option<String> {
+        if self.names.as_ref().is_none_or(|(of, _)| *of != root) {
+            self.names = Some((root, names_of(self.segments, root)));
+        }
+        let names = &self.names.as_ref()?.1;
+        let (mut path, mut at) = (String::new(), inode);
+        for _ in 0..crate::zone::MAX_DIRECTORY_DEPTH * 4 {
+            let (parent, name) = names.get(&at)?;
+            path.insert_str(0, name);
+            path.insert(0, '/');
+            if *parent == Inode::ROOT {
+                return Some(path);
+            }
+            at = *parent;
+        }
+        None
+    }
+}
+
+/// Of each inode in a tree a directory in which it lies and its name there.
+fn names_of(segments: &Segments, root: Hash) -> Names {
+    let mut names = Names::new();
+    let mut waiting = vec![root];
+    while let Some(hash) = waiting.pop() {
+        // what does not read is told by whoever walks
+        let Ok(node) = segments.read(&hash) else { continue };
+        let _ = references_names(&node, &mut |child| waiting.push(child), &mut |parent, name, inode| {
+            if names.len() < MAX_NAMES {
+                names.insert(inode, (parent, name.to_string()));
+            }
+        });
+    }
+    names
+}
+
+impl Visitor for Finder<'_> {
+    fn visit(&mut self, place: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        if self.damaged.contains(hash) {
+            let reason = "it does not read".to_owned();
+            let is_new = self.segments.locate(hash).map_or(true, |frame| self.seen.add(frame));
+            if is_new {
+                self.unreadable(place, hash, ChunkError::Damaged { hash: *hash, reason }.into())?;
+            }
+            return Ok(false);
+        }
+        Ok(self.seen.add(self.segments.locate(hash)?))
+    }
+
+    fn unreadable(&mut self, place: &Place, hash: &Hash, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_of_one_agent() {
+            return Err(error);
+        }
+        let path = place.root.zip(place.inode).and_then(|(root, inode)| self.path(root, inode));
+        let zone = match place.part {
+            Part::Zone(index) => Some(self.zones.get(&index).cloned().unwrap_or_else(|| index.to_string())),
+            _ => None,
+        };
+        self.agents.extend(place.agent.as_ref().map(|(id, _)| *id));
+        self.found.push(Damage {
+            agent: place.agent.as_ref().map(|(id, name)| (*id, name.to_string())),
+            generation: place.generation,
+            zone,
+            path,
+            hash: *hash,
+            reason: error.to_string(),
+        });
+        Ok(())
+    }
+}
