@@ -35,8 +35,8 @@ const WASI: [&str; 29] = [
     "wasi:sockets/udp-create-socket",
 ];
 
-/// What an agent is told about its life, in any version 0.1.
-const LIFECYCLE: &str = "dormouse:agent/lifecycle";
+/// What is an agent's beside WASI, in any version 0.1.
+const OWN: [&str; 3] = ["dormouse:agent/lifecycle", "dormouse:zones/changes", "dormouse:zones/history"];
 
 /// The imports of a file that there is nothing behind. Those of a core module are judged once it has
 /// been made a component.
@@ -56,7 +56,7 @@ fn is_provided(item: &Item) -> bool {
             let name = without_version(&item.name);
             let version = item.name.strip_prefix(name).unwrap_or_default();
             (WASI.contains(&name) && version.starts_with("@0.2."))
-                || (name == LIFECYCLE && version.starts_with("@0.1."))
+                || (OWN.contains(&name) && version.starts_with("@0.1."))
         }
         ItemKind::Function | ItemKind::Component | ItemKind::Module | ItemKind::Other => false,
     }
