@@ -10,7 +10,7 @@ use super::stop::{stopped, unless};
 use super::{INTERRUPTED, run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
-use crate::{Agent, AgentOptions, Host};
+use crate::{Agent, AgentError, AgentOptions, Host};
 
 pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
     let name = AgentName::new(&a.name)?;
@@ -35,7 +35,7 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
         Err(e) => Err(e),
     };
     let agent = made.map_err(|e| match e {
-        crate::AgentError::Store(_) => anyhow::Error::new(e),
+        AgentError::Store(_) => anyhow::Error::new(e),
         e => anyhow::Error::new(e).context(a.component.display().to_string()),
     })?;
     if a.json {
@@ -50,8 +50,17 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     let mut names = a.agents;
     names.sort();
     names.dedup();
-    let agents = names.iter().map(|name| host.agent(name)).collect::<Result<Vec<_>, crate::AgentError>>()?;
+    let (mut agents, mut damaged) = (Vec::new(), Vec::new());
+    for name in &names {
+        match host.agent(name) {
+            Err(AgentError::Store(StoreError::DamagedAgent { .. })) => damaged.push(name),
+            agent => agents.push(agent?),
+        }
+    }
     host.remove_all(&agents).await?;
+    for name in damaged {
+        host.remove_damaged(name)?;
+    }
     for name in names {
         say(format_args!("removed {name}"))?;
     }
@@ -121,8 +130,9 @@ fn mount(zone: &ZoneSpec) -> Option<serde_json::Value> {
 
 pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
     let rows = host.agents()?.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
+    let damaged = host.damaged()?;
     if a.json {
-        let rows: Vec<_> = rows
+        let mut rows: Vec<_> = rows
             .iter()
             .map(|r| {
                 json!({
@@ -133,11 +143,14 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                 })
             })
             .collect();
+        rows.extend(damaged.iter().map(
+            |d| json!({ "name": d.name, "id": d.id.to_string(), "state": "damaged", "reason": d.reason }),
+        ));
         print_json(&rows)?;
         return Ok(0);
     }
     let header = ["NAME", "STATE", "GENERATION", "TURNS", "AGE", "FILES", "MEMORY", "PARENT"];
-    let rows = rows
+    let mut rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|r| {
             vec![
@@ -152,7 +165,17 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
             ]
         })
         .collect();
+    for d in &damaged {
+        let mut row = vec!["-".to_string(); header.len()];
+        row[0].clone_from(&d.name);
+        row[1] = "damaged".into();
+        rows.push(row);
+    }
     print_table(&table(&header, &[2, 3, 4, 5, 6], rows))?;
+    for d in damaged {
+        let told = format!("{} is damaged: {}; `dormouse rm` removes it", d.name, d.reason);
+        anstream::eprintln!("dormouse: {}", terminal::escape(&told));
+    }
     Ok(0)
 }
 

@@ -17,7 +17,7 @@ use crate::agent::ZoneOption;
     arg_required_else_help = true
 )]
 pub struct Arguments {
-    /// The store's folder [default: what the variable DORMOUSE_STORE names, or dormouse in the
+    /// The store's folder [default: what the variable `DORMOUSE_STORE` names, or dormouse in the
     /// platform's data folder]
     // the variable is read elsewhere: an empty one counts as none
     #[arg(long, value_name = "DIR", global = true)]

@@ -71,6 +71,9 @@ fn hint(e: &anyhow::Error) -> Option<&'static str> {
             Some(StoreError::NoGeneration { .. }) => {
                 return Some("`dormouse generations N` lists those that are kept");
             }
+            Some(StoreError::DamagedAgent { .. }) => {
+                return Some("the other agents are as they were; `dormouse rm N` removes this one");
+            }
             Some(e) if is_damage(e) => {
                 return Some(
                     "nothing was changed: put the folder back from a copy, or use another store with --store DIR",
