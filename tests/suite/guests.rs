@@ -1,5 +1,7 @@
 //! The test programs, each in the zones of an agent.
 
+use std::fmt::Write;
+
 use serde_json::json;
 
 use crate::bed::{Bed, Ran, guest, run};
@@ -164,15 +166,15 @@ fn a_module_that_imports_nothing_runs_too() {
 #[test]
 fn a_module_of_very_many_data_segments_is_compiled_in_time() {
     const SEGMENTS: usize = 90_000;
-    let mut text = String::from(
+    let segments = (0..SEGMENTS).fold(String::new(), |mut text, n| {
+        write!(text, "(data (i32.const {}) \"\\{:02x}\")", n * 16, n % 251).expect("a String takes all");
+        text
+    });
+    let text = format!(
         r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
         (memory (export "memory") 32)
-        (func (export "_start") (call $exit (i32.load8_u (i32.const 1439984))))"#,
+        (func (export "_start") (call $exit (i32.load8_u (i32.const 1439984)))) {segments})"#
     );
-    for n in 0..SEGMENTS {
-        text.push_str(&format!("(data (i32.const {}) \"\\{:02x}\")", n * 16, n % 251));
-    }
-    text.push(')');
     let bed = Bed::new(&[]);
     let module = bed.file("segments.wasm", wat::parse_str(text).expect("the module's text"));
     let ran = run(bed.command(["run"]).arg(module), b"");
