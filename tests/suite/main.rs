@@ -7,6 +7,7 @@
 //! | [`hostile`] | guests that do what they must not |
 //! | [`continuity`] | an agent goes on from open files and memory: resume, fork |
 //! | [`rewind`] | what goes back and what stays |
+//! | [`shared`] | zones that several agents mount |
 //! | [`crowd`] | a thousand forks alive in one process |
 //! | [`files`] | files between the operator and zones |
 //! | [`killed`] | `kill -9` at any moment |
@@ -25,5 +26,6 @@ mod hostile;
 mod killed;
 mod operator;
 mod rewind;
+mod shared;
 mod upkeep;
 mod versions;
