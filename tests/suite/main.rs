@@ -10,6 +10,7 @@
 //! | [`shared`] | zones that several agents mount |
 //! | [`crowd`] | a thousand forks alive in one process |
 //! | [`files`] | files between the operator and zones |
+//! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
 //! | [`upkeep`] | what is given back, and what is not |
@@ -24,6 +25,7 @@ mod files;
 mod guests;
 mod hostile;
 mod killed;
+mod locks;
 mod operator;
 mod rewind;
 mod shared;

@@ -148,6 +148,8 @@ pub struct GuestState {
     pub mounts: Arc<[String]>,
     /// How each zone is shared, where it is.
     pub(crate) shared: Arc<[Option<SharedMount>]>,
+    /// The locks that the guest has.
+    pub(crate) locks: crate::wit::Locks,
     /// Arguments, the program's name first.
     pub args: Arc<[String]>,
     /// Environment.
@@ -214,6 +216,7 @@ impl GuestState {
             disk: None,
             mounts: Arc::default(),
             shared: Arc::default(),
+            locks: crate::wit::Locks::default(),
             args: Arc::default(),
             env: Arc::default(),
             stdio: Stdio::default(),

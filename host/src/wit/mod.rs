@@ -2,9 +2,11 @@
 //!
 //! - `history`: versions, rollback, forgetting.
 //! - `changes`: the change feed.
+//! - `locks`: advisory locks.
 
 mod changes;
 mod history;
+mod locks;
 
 use std::sync::Arc;
 
@@ -15,12 +17,19 @@ use zone_vfs::zone::{ErrorCode, Zone, ZoneError};
 
 use crate::wasi::GuestState;
 
+pub(crate) use self::locks::Locks;
+
 #[allow(missing_docs, clippy::pedantic, unused_qualifications, reason = "generated from WIT")]
 mod generated {
     wasmtime::component::bindgen!({
         path: "../wit",
         world: "dormouse:zones/imports",
-        imports: { default: trappable },
+        imports: {
+            "dormouse:zones/locks.acquire": async | trappable,
+            "dormouse:zones/locks.change": async | trappable,
+            default: trappable,
+        },
+        require_store_data_send: true,
     });
 }
 
