@@ -24,6 +24,7 @@ impl Zone {
     ) -> Result<Vec<DirEntry>> {
         self.check(access, Operation::List)?;
         if let Some(view) = view::directory(directory) {
+            self.view_record(directory)?;
             return self.list_view(access, view, after, max);
         }
         if !is_directory(self.record(directory)?.kind()) {

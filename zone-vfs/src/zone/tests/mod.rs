@@ -5,6 +5,7 @@ mod contracts;
 mod files;
 mod model;
 mod names;
+mod past;
 mod paths;
 mod random;
 mod versions;
