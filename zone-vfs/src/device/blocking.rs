@@ -8,6 +8,13 @@ use std::sync::Arc;
 
 use super::{AlignedBuf, BLOCK, Caching, Device, DeviceFile, check_path};
 
+#[cfg(test)]
+use watched::changed;
+
+/// A name in `folder` has changed; tests look at whether a sync of it follows.
+#[cfg(not(test))]
+fn changed(_folder: &Path) {}
+
 /// How many zeros are written at once when a file is created. Bytes.
 const FILL: usize = 1 << 20;
 
@@ -25,6 +32,7 @@ impl Blocking {
             Ok(_) => return Err(io::Error::from(io::ErrorKind::NotADirectory)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+                changed(root.parent().unwrap_or(root));
                 if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                     sync_folder(parent)?;
                 }
@@ -38,7 +46,9 @@ impl Blocking {
         check_path(path)?;
         let full = self.root.join(path);
         self.create_folder_of(path)?;
-        let made = open_file(&full, caching, true).and_then(|file| match fill(&file, len) {
+        let opened =
+            open_file(&full, caching, true).inspect(|_| changed(full.parent().unwrap_or(&self.root)));
+        let made = opened.and_then(|file| match fill(&file, len) {
             // Some filesystems take the flag and then refuse the writes.
             Err(error) if file.direct && error.raw_os_error() == Some(libc::EINVAL) => {
                 let file = open_file(&full, Caching::Cached, false)?;
@@ -69,17 +79,22 @@ impl Blocking {
     fn create_folder_of(&self, path: &str) -> io::Result<()> {
         let Some((folder, _)) = path.split_once('/') else { return Ok(()) };
         match DirBuilder::new().mode(0o700).create(self.root.join(folder)) {
-            Ok(()) => sync_folder(&self.root),
+            Ok(()) => {
+                changed(&self.root);
+                sync_folder(&self.root)
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         }
     }
 
+    fn folder_of(&self, path: &str) -> PathBuf {
+        path.split_once('/').map_or_else(|| self.root.clone(), |(folder, _)| self.root.join(folder))
+    }
+
+    /// Makes a change of a name durable.
     fn sync_folder_of(&self, path: &str) -> io::Result<()> {
-        match path.split_once('/') {
-            Some((folder, _)) => sync_folder(&self.root.join(folder)),
-            None => sync_folder(&self.root),
-        }
+        sync_folder(&self.folder_of(path))
     }
 }
 
@@ -122,6 +137,8 @@ impl Device for Blocking {
         check_path(to)?;
         self.create_folder_of(to)?;
         std::fs::rename(self.root.join(from), self.root.join(to))?;
+        changed(&self.folder_of(to));
+        changed(&self.folder_of(from));
         self.sync_folder_of(to)?;
         self.sync_folder_of(from)
     }
@@ -129,6 +146,7 @@ impl Device for Blocking {
     fn remove(&self, path: &str) -> io::Result<()> {
         check_path(path)?;
         std::fs::remove_file(self.root.join(path))?;
+        changed(&self.folder_of(path));
         self.sync_folder_of(path)
     }
 
@@ -138,6 +156,10 @@ impl Device for Blocking {
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    if !watched::synced(folder) {
+        return Ok(());
+    }
     File::open(folder)?.sync_all()
 }
 
@@ -247,4 +269,39 @@ fn read_up_to(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(done)
+}
+
+/// What tests see of folders, and the mistake that they plant: to forget to sync them.
+#[cfg(test)]
+pub(super) mod watched {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    thread_local! {
+        static UNSYNCED: RefCell<BTreeSet<PathBuf>> = const { RefCell::new(BTreeSet::new()) };
+        static FORGETFUL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn changed(folder: &Path) {
+        UNSYNCED.with_borrow_mut(|all| all.insert(folder.to_owned()));
+    }
+
+    /// Whether it is really to be synced.
+    pub(super) fn synced(folder: &Path) -> bool {
+        let forgetful = FORGETFUL.get();
+        if !forgetful {
+            UNSYNCED.with_borrow_mut(|all| all.remove(folder));
+        }
+        !forgetful
+    }
+
+    pub fn forget_folders(forgetful: bool) {
+        FORGETFUL.set(forgetful);
+    }
+
+    /// The folders in which this thread has changed a name that no sync has made durable.
+    pub fn take_unsynced() -> BTreeSet<PathBuf> {
+        UNSYNCED.take()
+    }
 }

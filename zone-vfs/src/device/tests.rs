@@ -174,3 +174,31 @@ fn the_generator_repeats() {
     let (mut a, mut b) = (Rng::new(7), Rng::new(7));
     assert!((0..100).all(|_| a.bits() == b.bits()));
 }
+
+#[test]
+fn folders_are_synced_when_a_name_in_them_changes() {
+    use super::blocking::watched;
+    for kind in [DeviceKind::Blocking, DeviceKind::Best] {
+        for forgets in [false, true] {
+            watched::forget_folders(forgets);
+            let parent = tempfile::tempdir().unwrap();
+            let root = parent.path().join("store");
+            let expect = |changed: &[&Path]| {
+                let wanted = if forgets { changed } else { &[] };
+                assert!(watched::take_unsynced().iter().eq(wanted), "{kind:?}: {changed:?}");
+            };
+            let device = open(&root, kind).unwrap();
+            expect(&[parent.path()]);
+            device.create("log/a", 10, Caching::Cached).unwrap();
+            expect(&[&root, &root.join("log")]);
+            device.create("top", 0, Caching::Direct).unwrap();
+            expect(&[&root]);
+            device.rename("top", "log/b").unwrap();
+            expect(&[&root, &root.join("log")]);
+            device.rename("log/a", "segments/a").unwrap();
+            expect(&[&root, &root.join("log"), &root.join("segments")]);
+            device.remove("segments/a").unwrap();
+            expect(&[&root.join("segments")]);
+        }
+    }
+}
