@@ -14,6 +14,9 @@
 pub mod chunks;
 pub mod contract;
 pub mod device;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 pub mod log;
 pub mod segment;
