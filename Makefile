@@ -1,7 +1,7 @@
 # What one can do here; `make` alone lists it. Each target does its own set-up.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint fmt guests install clean
+.PHONY: help demo test crash bench lint fmt guests install clean
 
 CARGO ?= cargo
 
@@ -21,6 +21,10 @@ test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ to
 	  set -x; $(CARGO) test --workspace; \
 	fi
 	cd guest-examples && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build $(CARGO) test --locked --release --lib
+
+crash: ## Stop the store's machine in 100,000 ways, and fuzz its formats for a while
+	ZONE_VFS_CRASH_STATES=100000 ZONE_VFS_THREAD_SEEDS=600 ZONE_VFS_FUZZ_RUNS=20000 \
+	  $(CARGO) test --package zone-vfs --lib -- crash threads fuzzing --nocapture
 
 bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js

@@ -130,3 +130,41 @@ fn many_threads_put_and_get() {
         assert_eq!(segments.stats().frames, 25 + 4 * 25);
     });
 }
+
+#[test]
+fn a_frame_is_the_same_in_another_store_of_the_tenant_wherever_it_lies() {
+    let device = Simulated::new(1);
+    let segments = start(&device);
+    let contents: Vec<Vec<u8>> = (0..5).map(|number| content(number, 900)).chain([vec![7; 5000]]).collect();
+    let hashes: Vec<Hash> = contents.iter().map(|it| segments.put(FrameKind::Chunk, it).unwrap()).collect();
+    segments.flush().unwrap();
+    let frame_of = |hash: &Hash| {
+        let location = segments.lock().index.get(hash).unwrap();
+        let mut frame = vec![0; FRAME_HEADER + location.stored as usize];
+        let file = device.open(&path(location.segment), Caching::Cached).unwrap();
+        file.read_at(location.offset, &mut frame).unwrap();
+        frame
+    };
+    // in another order, at other places, in a segment of another number
+    let mut file = footer::segment_header(7).to_vec();
+    hashes.iter().rev().for_each(|hash| file.extend(frame_of(hash)));
+    for key in [KEY, [8; 32]] {
+        let there = Simulated::new(2);
+        there.create(&path(7), 0, Caching::Cached).unwrap().write_at(0, &file).unwrap();
+        let segments = Segments::open(Arc::new(there.clone()), key, small()).unwrap();
+        for (hash, content) in hashes.iter().zip(&contents) {
+            match segments.get(hash) {
+                Ok(found) => assert!(key == KEY && found[..] == content[..]),
+                Err(error) => assert!(key != KEY, "{error}"),
+            }
+        }
+        // it counts as stored there, and is not stored twice
+        if key == KEY {
+            let before = segments.stats();
+            for content in &contents {
+                segments.put(FrameKind::Chunk, content).unwrap();
+            }
+            assert_eq!(segments.stats(), before);
+        }
+    }
+}

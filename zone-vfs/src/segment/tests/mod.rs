@@ -25,9 +25,13 @@ fn content(number: u64, len: usize) -> Vec<u8> {
 }
 
 impl Segments {
+    /// What the index names.
+    pub(crate) fn addresses(&self) -> Vec<Hash> {
+        self.lock().index.addresses()
+    }
+
     /// What the index names and does not read.
     pub(crate) fn unreadable(&self) -> Vec<Hash> {
-        let indexed: Vec<Hash> = self.lock().index.addresses();
-        indexed.into_iter().filter(|hash| self.get(hash).is_err()).collect()
+        self.addresses().into_iter().filter(|hash| self.get(hash).is_err()).collect()
     }
 }

@@ -3,6 +3,7 @@
 
 mod backup;
 mod changes;
+mod commits;
 mod concurrent;
 mod crash;
 mod damage;
@@ -16,6 +17,8 @@ mod reap;
 mod refusals;
 mod scrub;
 mod shared;
+mod threads;
+mod travel;
 mod usage;
 
 use std::cell::Cell;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::contract::lifecycle::{OnFailure, OnFork, OnRewind};
+use crate::device::simulated::Rng;
 
 pub const INTERRUPTED: &str = "interrupted: its host stopped";
 
@@ -113,6 +114,11 @@ impl ModelAgent {
         }
         self.generations.insert(self.next, (cause, files));
         self.next += 1;
+    }
+
+    pub fn any_generation(&self, rng: &mut Rng) -> u64 {
+        let at = rng.below(self.generations.len() as u64) as usize;
+        *self.generations.keys().nth(at).unwrap()
     }
 
     /// What a zone holds as it stands.

@@ -11,7 +11,7 @@
 mod check;
 mod faults;
 mod planted;
-mod timeline;
+pub mod timeline;
 mod work;
 
 use super::model::ModelAgent;

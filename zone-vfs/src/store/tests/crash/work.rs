@@ -1,8 +1,7 @@
 //! What the agents do, step by step, and what the model says of it.
 
-use std::sync::mpsc::{Receiver, sync_channel};
-
 use super::super::changes::ZoneChange;
+use super::super::commits::Commit;
 use super::*;
 use crate::device::simulated::Trace;
 
@@ -22,53 +21,6 @@ impl Trouble {
             0 => Self::Fails(Fault::Write(device.writes() + 1 + rng.below(60))),
             1 => Self::Fails(Fault::Flush(device.flushes() + 1 + rng.below(40))),
             _ => Self::Full(device.bytes() + rng.below(150_000)),
-        }
-    }
-}
-
-/// One commit of one agent.
-#[derive(Clone, Debug)]
-enum Commit {
-    Sync,
-    End(Vec<u8>, bool),
-    Fail,
-    About(Vec<u8>),
-    Mark,
-    Rewind(u64),
-}
-
-impl Commit {
-    fn start(&self, disk: &Arc<Disk>) -> Receiver<Result<(), StoreError>> {
-        let (send, receive) = sync_channel(1);
-        let done = move |result| send.send(result).unwrap();
-        match self.clone() {
-            Self::Sync => disk.sync(Box::new(done)),
-            Self::End(outcome, generation) => {
-                let generation = generation.then(|| new_generation(b"turn"));
-                disk.end(&outcome, generation, Box::new(move |result| done(result.map(|_| ()))));
-            }
-            Self::Fail => disk.fail("it broke", Box::new(move |result| done(result.map(|_| ())))),
-            Self::About(about) => disk.set_about(&about, Box::new(done)),
-            Self::Mark => {
-                let pause = NewGeneration { cause: Cause::Paused, about: b"pause".to_vec() };
-                disk.mark(pause, Box::new(move |result| done(result.map(|_| ()))));
-            }
-            Self::Rewind(to) => {
-                let done = Box::new(move |result: Result<_, _>| done(result.map(|_| ())));
-                disk.rewind(GenerationNumber(to), b"rewound", done);
-            }
-        }
-        receive
-    }
-
-    fn apply(&self, agent: &mut ModelAgent) {
-        match self {
-            Self::Sync => agent.sync(),
-            Self::End(outcome, generation) => agent.end(outcome, *generation),
-            Self::Fail => agent.fail("it broke"),
-            Self::About(about) => agent.set_about(about),
-            Self::Mark => agent.mark(),
-            Self::Rewind(to) => agent.rewind(*to),
         }
     }
 }
@@ -233,7 +185,7 @@ impl Work {
 
     fn fork(&mut self) -> Goes {
         let (parent, disk) = self.any_agent();
-        let at = self.any_generation(&parent);
+        let at = self.model[&parent].any_generation(&mut self.rng);
         let mut children = BTreeMap::new();
         for _ in 0..=self.rng.below(2) {
             if let Some(name) = self.free_name() {
@@ -360,34 +312,13 @@ impl Work {
         }
     }
 
-    fn any_generation(&mut self, name: &str) -> u64 {
-        let generations = &self.model[name].generations;
-        let at = self.rng.below(generations.len() as u64) as usize;
-        *generations.keys().nth(at).unwrap()
-    }
-
-    fn draw_commit(&mut self, name: &str) -> Commit {
-        let about = content(self.count, 10);
-        match (self.rng.below(10), self.model[name].turn.is_some()) {
-            (0, _) => Commit::About(about),
-            (1..4, _) => Commit::Sync,
-            (4..9, true) => {
-                let len = if self.rng.one_in(6) { 17_000 } else { 20 };
-                Commit::End(content(self.count, len), !self.rng.one_in(4))
-            }
-            (_, true) => Commit::Fail,
-            (4..7, false) => Commit::Mark,
-            (_, false) => Commit::Rewind(self.any_generation(name)),
-        }
-    }
-
     /// Commits of one agent or, sharing groups of the log, of several.
     fn commit(&mut self) -> Goes {
         let several = self.trouble == Trouble::None && self.rng.one_in(3);
         let mut chosen = BTreeMap::new();
         for _ in 0..if several { 3 } else { 1 } {
             let (name, disk) = self.any_agent();
-            let commit = self.draw_commit(&name);
+            let commit = Commit::draw(&mut self.rng, &self.model[&name], &content(self.count, 20));
             chosen.entry(name).or_insert((disk, commit));
         }
         if chosen.len() > 1 {
