@@ -116,6 +116,20 @@ impl ModelAgent {
         self.next += 1;
     }
 
+    /// Only the newest of ended and of failed turns are kept, and the head.
+    pub fn reap(&mut self, turns: usize, sides: usize) {
+        let is_side = |cause: &Cause| matches!(cause, Cause::Side(_));
+        let newest = |kept: usize, counts: &dyn Fn(&Cause) -> bool| -> Vec<u64> {
+            let all = self.generations.iter().rev().filter(|(_, (cause, _))| counts(cause));
+            all.skip(kept).map(|(number, _)| *number).collect()
+        };
+        let turns = newest(turns, &|cause| *cause == Cause::Turn);
+        let sides = newest(sides, &is_side);
+        for number in turns.iter().chain(&sides).filter(|number| **number != self.head) {
+            self.generations.remove(number);
+        }
+    }
+
     pub fn any_generation(&self, rng: &mut Rng) -> u64 {
         let at = rng.below(self.generations.len() as u64) as usize;
         *self.generations.keys().nth(at).unwrap()

@@ -159,8 +159,15 @@ fn run(seed: u64) -> bool {
         .collect();
     let stopped = std::thread::scope(|scope| {
         let checkpoints = scope.spawn(|| {
+            let mut rng = Rng::new(seed);
             while !world.over.load(Ordering::Acquire) {
-                if world.store.checkpoint().is_err() {
+                let went = if rng.one_in(3) {
+                    let reaped = world.store.reap(&ReapPolicy::default(), false);
+                    reaped.map(|report| assert_eq!(report.damage, [""; 0], "seed {seed}"))
+                } else {
+                    world.store.checkpoint()
+                };
+                if went.is_err() {
                     return;
                 }
                 std::thread::yield_now();

@@ -61,7 +61,13 @@ fn works(device: &Simulated, rng: &mut Rng) -> Result<(), String> {
         }
         end(&disk, b"done").map_err(text)?;
     }
-    if rng.one_in(2) {
+    if rng.one_in(3) {
+        let reaped = store.reap(&ReapPolicy::default(), false);
+        let damage = reaped.map_err(|e| format!("it cannot be reaped: {e}"))?.damage;
+        if !damage.is_empty() {
+            return Err(format!("a sound store is damaged: {damage:?}"));
+        }
+    } else if rng.one_in(2) {
         store.checkpoint().map_err(|e| format!("no checkpoint can be made: {e}"))?;
     }
     let before = look(store)?;

@@ -143,6 +143,7 @@ impl Work {
             18..58 => self.write(),
             58..68 => self.begin(),
             68..71 => self.abandon(),
+            71..75 => self.reap(),
             _ => self.commit(),
         }
     }
@@ -247,6 +248,31 @@ impl Work {
         match self.store().checkpoint() {
             Err(e) if !e.is_no_space() => self.broken(&e),
             _ => Ok(true),
+        }
+    }
+
+    /// Drops generations and gives back what nothing needs. A crash before it is over may bring the
+    /// generations back.
+    fn reap(&mut self) -> Goes {
+        let keep = KeepGenerations { turns: self.rng.below(4) as usize, sides: self.rng.below(3) as usize };
+        self.steps.push(format!("reap {keep:?}"));
+        let mut reaped = self.model.clone();
+        for (name, agent) in &mut reaped {
+            let before = agent.clone();
+            agent.reap(keep.turns, keep.sides);
+            self.allow(name, vec![Some(before), Some(agent.clone())]);
+        }
+        match self.store().reap(&ReapPolicy { keep, ..ReapPolicy::default() }, false) {
+            Ok(report) if report.damage.is_empty() => {
+                for (name, agent) in &reaped {
+                    self.allow(name, vec![Some(agent.clone())]);
+                }
+                self.model = reaped;
+                Ok(true)
+            }
+            Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
+            Err(e) if e.is_no_space() => Ok(false),
+            Err(e) => self.broken(&e),
         }
     }
 
