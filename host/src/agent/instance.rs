@@ -47,9 +47,9 @@ impl Live {
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {
-            let made = instance.get_typed_func(&mut store, &save_export(accessor));
+            let made = instance.get_typed_func(&mut store, save_export(accessor));
             save.push(made.map_err(|e| instantiate(&e))?);
-            let made = instance.get_typed_func(&mut store, &load_export(accessor));
+            let made = instance.get_typed_func(&mut store, load_export(accessor));
             load.push(made.map_err(|e| instantiate(&e))?);
         }
         Ok(Self { store, instance, memories, save, load, loaded: None })

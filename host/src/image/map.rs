@@ -63,7 +63,7 @@ impl Image {
                     && let Some(before) = ready.image.base.small(index)
                 {
                     // SAFETY: the caller's promise; `before` was copied in when it was made ready.
-                    differing = unsafe { memory.copy_differing(before, small, size as usize, ready.block)? };
+                    differing = unsafe { memory.copy_differing(before, small, size as usize, ready.block) };
                     continue;
                 }
                 // SAFETY: the caller's promise.

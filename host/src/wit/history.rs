@@ -51,6 +51,7 @@ fn with_file<R>(
 }
 
 impl GuestState {
+    #[expect(clippy::unnecessary_wraps, reason = "it is what the generated functions answer")]
     fn at<R>(
         &mut self,
         path: &str,

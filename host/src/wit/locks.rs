@@ -72,13 +72,12 @@ async fn lock(
     let mut waiting = Wait { disk: disk.clone(), handle, over: false };
     disk.lock_file(zone, inode, handle, kind, done).map_err(|e| failed(&e))?;
     let told = tokio::time::timeout(Duration::from_millis(wait.into()), &mut receive).await;
-    let result = match told {
-        Ok(result) => result,
-        Err(_) => {
-            // it may have been given a moment ago: what was told counts
-            disk.end_lock_wait(handle).map_err(|e| failed(&e))?;
-            receive.await
-        }
+    let result = if let Ok(result) = told {
+        result
+    } else {
+        // it may have been given a moment ago: what was told counts
+        disk.end_lock_wait(handle).map_err(|e| failed(&e))?;
+        receive.await
     };
     waiting.over = true;
     result.unwrap_or(Err(LockError::Ended)).map_err(refused)

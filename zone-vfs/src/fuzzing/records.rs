@@ -116,7 +116,13 @@ fn salted(bytes: &[u8]) -> u32 {
 const AGENT: AgentId = AgentId(Uuid::from_u128(1));
 
 pub(super) fn options() -> StoreOptions {
-    StoreOptions { device: DeviceKind::Best, log_file: 64 << 10, checkpoint_after: u64::MAX, cache: 1 << 20 }
+    StoreOptions {
+        device: DeviceKind::Best,
+        log_file: 64 << 10,
+        checkpoint_after: u64::MAX,
+        cache: 1 << 20,
+        nodes: 1 << 20,
+    }
 }
 
 /// A store with one agent, as it is after some turns.

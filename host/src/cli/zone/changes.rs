@@ -1,5 +1,6 @@
 //! `zone changes`: the change feed.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::json;
@@ -58,13 +59,13 @@ fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Resul
     let mut line =
         format!("{at:>6}  {}  {:<5}  {:<10}", time(record.at), principal(record.by), kind(record.kind));
     if let Some(old) = path(&record.old_path) {
-        line.push_str(&format!("  {old} ->"));
+        write!(line, "  {old} ->")?;
     }
     line.push_str("  ");
     line.push_str(&path(&record.path).unwrap_or_else(|| format!("file {}", record.file)));
     match (range, record.version) {
-        (Some((from, to)), _) => line.push_str(&format!("  bytes {from}..{to}")),
-        (None, Some(version)) => line.push_str(&format!("  version {version}, {}", size(record.size))),
+        (Some((from, to)), _) => write!(line, "  bytes {from}..{to}")?,
+        (None, Some(version)) => write!(line, "  version {version}, {}", size(record.size))?,
         (None, None) => {}
     }
     say(format_args!("{}", crate::cli::terminal::escape(&line)))

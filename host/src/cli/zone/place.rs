@@ -143,19 +143,16 @@ impl View {
     /// A path in the zone with this index.
     pub fn of_zone(agent: Agent, place: &Place, zone: u16, mount: &str, path: &str) -> anyhow::Result<Self> {
         let of = place.agent();
-        let source = match place.generation {
-            Some(number) => {
-                let zone = agent.disk().zone_at(GenerationNumber(number), zone);
-                Source::Past(Box::new(zone.with_context(|| place.name.clone())?))
+        let source = if let Some(number) = place.generation {
+            let zone = agent.disk().zone_at(GenerationNumber(number), zone);
+            Source::Past(Box::new(zone.with_context(|| place.name.clone())?))
+        } else {
+            if let Some(fault) = agent.disk().mount_fault(zone) {
+                return Err(anyhow!(fault).context(format!("{of}:{mount}")));
             }
-            None => {
-                if let Some(fault) = agent.disk().mount_fault(zone) {
-                    return Err(anyhow!(fault).context(format!("{of}:{mount}")));
-                }
-                let specs = agent.disk().zones();
-                let is_shared = specs.get(usize::from(zone)).is_some_and(|spec| spec.shared.is_some());
-                Source::Agent { agent, zone, is_shared }
-            }
+            let specs = agent.disk().zones();
+            let is_shared = specs.get(usize::from(zone)).is_some_and(|spec| spec.shared.is_some());
+            Source::Agent { agent, zone, is_shared }
         };
         let is_folder = place.path.as_ref().is_some_and(|path| path.ends_with('/'));
         let path = path.trim_start_matches('/').to_string();

@@ -169,12 +169,12 @@ fn handles_reach_the_host_as_numbers() {
 #[test]
 fn a_mask_loads_some_of_many_globals() {
     const GLOBALS: usize = 2200;
-    let globals: String = (0..GLOBALS).map(|_| "(global (mut i32) (i32.const 0))".to_owned()).collect();
-    let add: String =
-        (0..GLOBALS).map(|n| format!("(global.set {n} (i32.add (global.get {n}) (i32.const 1)))")).collect();
-    let sum = |from: usize, to: usize| -> String {
-        (from..to).map(|n| format!("(global.get {n}) i32.add ")).collect()
+    let globals = "(global (mut i32) (i32.const 0))".repeat(GLOBALS);
+    let each = |from: usize, to: usize, of: &dyn Fn(usize) -> String| -> String {
+        (from..to).map(of).collect::<Vec<_>>().concat()
     };
+    let add = each(0, GLOBALS, &|n| format!("(global.set {n} (i32.add (global.get {n}) (i32.const 1)))"));
+    let sum = |from, to| each(from, to, &|n| format!("(global.get {n}) i32.add "));
     let wasm = wat(&format!(
         r#"(component
             (core module $m {globals}

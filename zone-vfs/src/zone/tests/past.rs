@@ -154,7 +154,7 @@ fn fed(zone: &mut Zone, after: &mut ChangeSequence) -> Vec<(ChangeKind, String)>
 #[test]
 fn the_feed_says_what_commits_did() {
     let mut after = ChangeSequence(0);
-    let mut zone = super::zone(ZoneKind::Workspace);
+    let mut zone = zone(ZoneKind::Workspace);
     let said = |entries: &[(ChangeKind, &str)]| -> Vec<(ChangeKind, String)> {
         entries.iter().map(|(kind, path)| (*kind, (*path).to_string())).collect()
     };
