@@ -48,7 +48,9 @@ fn transplant(from: &Simulated, segments: &Segments, records: &[Record]) -> Simu
     let key = from.open("tenant.key", Caching::Cached).unwrap();
     let mut bytes = vec![0; key.len().unwrap() as usize];
     key.read_at(0, &mut bytes).unwrap();
-    device.create("tenant.key", 0, Caching::Cached).unwrap().write_at(0, &bytes).unwrap();
+    let copy = device.create("tenant.key", 0, Caching::Cached).unwrap();
+    copy.write_at(0, &bytes).unwrap();
+    copy.flush().unwrap();
     SuperblockFile::create(&device).unwrap();
     {
         // opened once, it is a store with nothing in it
