@@ -97,7 +97,9 @@ impl Zone {
             let to = alias.to;
             return self.reopen(to, 1, u32::from(writes));
         }
+        // a directory of the past has no record of its own
         if !self.open.contains_key(&inode)
+            && view::directory(inode).is_none()
             && let Body::Alias { to } = self.record(inode)?.body
         {
             self.reopen(to, 1, u32::from(writes))?;

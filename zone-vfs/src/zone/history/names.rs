@@ -142,7 +142,7 @@ impl Zone {
         }
         match self.trace(file)? {
             Trace::None => Ok(()),
-            Trace::OfThisTurn => {
+            Trace::OfThisTurn if !self.was_given_up(file, new)? => {
                 for event in self.events_of(file, Version(0))? {
                     let (version, record) = event?;
                     self.prepare_erasure(file, version, record)?;
@@ -150,7 +150,7 @@ impl Zone {
                 }
                 Ok(())
             }
-            Trace::Lasting => {
+            Trace::OfThisTurn | Trace::Lasting => {
                 self.afford_past()?;
                 self.prepare_event(file, &[old, new])
             }
@@ -171,8 +171,8 @@ impl Zone {
         }
         match self.trace(file)? {
             Trace::None => Ok(()),
-            Trace::OfThisTurn => self.move_birth(file, new),
-            Trace::Lasting => {
+            Trace::OfThisTurn if !self.was_given_up(file, new)? => self.move_birth(file, new),
+            Trace::OfThisTurn | Trace::Lasting => {
                 let mut event = Event::without_content(file, VersionKind::Rename, is, new.clone());
                 event.from = Some(old.clone());
                 if let Some(version) = self.current(file)? {
@@ -182,6 +182,18 @@ impl Zone {
                 self.note(access.mount.principal, access.now, event).map(drop)
             }
         }
+    }
+
+    /// Whether something else gave a name up after a file was born: then the file cannot have been born
+    /// there.
+    fn was_given_up(&self, file: Inode, place: &NamedPlace) -> Result<bool> {
+        let Some((born, _)) = self.events_of(file, Version(0))?.next().transpose()? else { return Ok(false) };
+        let from = Key::named(place.parent, place.name.clone(), born);
+        let later =
+            self.state.history.range(&*self.state.store, Bound::Included(&from))?.next().transpose()?;
+        Ok(later.is_some_and(|(key, _)| {
+            key.inode == place.parent && matches!(&key.part, Part::Named(name, _) if *name == place.name)
+        }))
     }
 
     /// Lets a file that was born in this turn have been born in another place.
