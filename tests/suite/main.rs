@@ -13,10 +13,12 @@
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
+//! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
+mod backups;
 mod bed;
 mod continuity;
 mod crowd;

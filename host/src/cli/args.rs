@@ -60,6 +60,14 @@ pub enum Command {
     Generations(OneAgent),
     /// Look into an agent's zones, and change them as the operator
     Zone(ZoneArguments),
+    /// Say how much agents and zones use
+    Du(ListArguments),
+    /// Read everything in the store again, and say what is damaged
+    Fsck(FsckArguments),
+    /// Write a backup, while agents run: the first is of everything, later ones of what changed
+    Backup(BackupArguments),
+    /// Make a store of backups, in the store's folder, which is missing or empty
+    Restore(RestoreArguments),
     /// Give back storage that nothing needs, after the options have said what is not to be kept
     Reap(ReapArguments),
     /// Say what a component imports and exports, and whether it can be captured
@@ -367,6 +375,45 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
     },
+}
+
+/// Arguments of `fsck`.
+#[derive(Debug, Args)]
+pub struct FsckArguments {
+    /// Make whole what can be, and set aside what cannot. Nothing is deleted
+    #[arg(long)]
+    pub repair: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// Only what changed since this backup [default: the newest one in the folder]
+    #[arg(long, value_name = "FILE")]
+    pub since: Option<PathBuf>,
+    /// Everything, in a folder without a backup
+    #[arg(long, conflicts_with = "since")]
+    pub full: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The folder for backups; `-` writes one to standard output
+    #[arg(value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A folder of backups, or backups in their order; `-` reads one from standard input
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub from: Vec<PathBuf>,
 }
 
 /// Arguments of `reap`. What a fork, an open file or a head needs is never taken, and generations of

@@ -99,6 +99,9 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
+    if let Command::Restore(a) = &arguments.command {
+        return storage::restore(&options.folder, a);
+    }
     options.compiler = Some(Compiler::this()?);
     // what comes through a pipe is read before the store is opened: until then nobody is kept waiting
     let (mut payload, mut piped) = (Vec::new(), None);
@@ -127,8 +130,11 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
         Command::Zone(a) => zone::zone(&host, a, piped),
+        Command::Du(a) => storage::du(&host, &a).await,
+        Command::Fsck(a) => storage::fsck(&host, &a).await,
+        Command::Backup(a) => storage::backup(&host, &a).await,
         Command::Reap(a) => storage::reap(&host, &a).await,
-        Command::Inspect(_) | Command::Compile(_) => Ok(0),
+        Command::Inspect(_) | Command::Compile(_) | Command::Restore(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");
     let code = result?;

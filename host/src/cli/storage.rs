@@ -1,13 +1,19 @@
-//! `reap`: giving storage back.
+//! What is stored: `du`, `reap`, `fsck`, `backup` and `restore`.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use serde_json::json;
-use zone_vfs::store::{Given, KeepGenerations, ReapPolicy, ReapReport};
+use zone_vfs::store::{Bytes, Damage, Finding, Given, KeepGenerations, ReapPolicy, ReapReport};
 
-use super::args::ReapArguments;
-use super::output::{print_json, say, size};
+use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
+use super::output::{print_json, print_table, say, size, table};
 use super::progress::Working;
+use super::terminal::escape;
 use crate::Host;
 use crate::upkeep::Reaped;
 
@@ -110,7 +116,7 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
     for damage in &r.damage {
-        eprintln!("dormouse: nothing was swept: {}", super::terminal::escape(damage));
+        eprintln!("dormouse: nothing was swept: {}", escape(damage));
     }
     if r.over_budget {
         eprintln!("dormouse: {} are needed, which is more than the budget", size(r.needed));
@@ -119,6 +125,231 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         eprintln!("dormouse: there was no room to copy what is needed: free some space and reap again");
     }
     Ok(())
+}
+
+pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
+    let store = host.store()?;
+    let usage = {
+        let _working = Working::on("counting".into());
+        tokio::task::spawn_blocking(move || store.usage()).await??
+    };
+    let bytes = |b: &Bytes| json!({ "logical": b.logical, "unique": b.unique, "shared": b.shared });
+    if a.json {
+        let agents: Vec<_> = usage
+            .agents
+            .iter()
+            .map(|agent| {
+                let zones = agent.zones.iter().map(|(name, b)| json!({ "name": name, "bytes": bytes(b) }));
+                let generations =
+                    agent.generations.iter().map(|(n, b)| json!({ "generation": n.0, "bytes": bytes(b) }));
+                json!({
+                    "name": agent.name, "id": agent.id.to_string(), "shared_zone": agent.is_shared_zone,
+                    "damaged": agent.is_damaged, "bytes": bytes(&agent.all),
+                    "zones": zones.collect::<Vec<_>>(), "generations": generations.collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        print_json(&json!({
+            "agents": agents, "segments": usage.segments.len(), "segment_bytes": usage.stats.bytes,
+            "needed_bytes": usage.needed, "log_bytes": usage.log,
+        }))?;
+        return Ok(0);
+    }
+    let row = |name: String, b: &Bytes| vec![name, size(b.logical), size(b.unique), size(b.shared)];
+    let mut rows = Vec::new();
+    for agent in &usage.agents {
+        let mut name = if agent.is_shared_zone { format!("@{}", agent.name) } else { agent.name.clone() };
+        if agent.is_damaged {
+            name.push_str(" (damaged)");
+        }
+        rows.push(row(name, &agent.all));
+        if !agent.is_shared_zone {
+            rows.extend(agent.zones.iter().map(|(name, b)| row(format!("  {name}"), b)));
+        }
+    }
+    print_table(&table(&["NAME", "LOGICAL", "UNIQUE", "SHARED"], &[1, 2, 3], rows))?;
+    say(format_args!(
+        "segments: {}, of which {} are needed; log: {}",
+        size(usage.stats.bytes),
+        size(usage.needed),
+        size(usage.log)
+    ))?;
+    Ok(0)
+}
+
+/// Where damage is, as the operator would name it.
+fn place(d: &Damage) -> String {
+    let mut place =
+        d.agent.as_ref().map_or_else(|| "the list of agents".to_string(), |(_, name)| name.clone());
+    if let Some(generation) = d.generation {
+        place = format!("{place}@{generation}");
+    }
+    match (&d.zone, &d.path) {
+        (Some(zone), Some(path)) => place + ":" + zone + "/" + path,
+        (Some(zone), None) => place + ": something of zone " + zone,
+        (None, _) => place,
+    }
+}
+
+fn finding(finding: &Finding) -> (&'static str, String) {
+    match finding {
+        Finding::Superblock { reason } => ("superblock", format!("superblock: {reason}")),
+        Finding::Log { reason } => ("log", format!("log: {reason}")),
+        Finding::Segment { file, reason } => ("segment", format!("{file}: {reason}")),
+        Finding::Agent(d) => ("agent", format!("{}: {}", place(d), d.reason)),
+        Finding::Repaired { what } => ("repaired", format!("repaired: {what}")),
+    }
+}
+
+pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
+    let store = host.store()?;
+    let (repair, as_json) = (a.repair, a.json);
+    let task = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        let report = store.scrub(repair, &mut |it| {
+            let (kind, text) = finding(it);
+            if as_json {
+                found.push(json!({ "kind": kind, "text": text }));
+            } else {
+                println!("{}", escape(&text));
+            }
+        });
+        report.map(|report| (report, found))
+    });
+    let (report, found) = task.await??;
+    if a.json {
+        print_json(&json!({
+            "findings": found, "frames": report.frames, "bytes": report.bytes,
+            "damaged_frames": report.damaged_frames, "damaged_agents": report.damaged_agents,
+            "quarantined": report.quarantined,
+        }))?;
+    } else {
+        say(format_args!("{} frames of {} were read", report.frames, size(report.bytes)))?;
+        if report.findings > 0 {
+            let agents = report.damaged_agents;
+            say(format_args!(
+                "{} faults; {agents} agents have something that cannot be read",
+                report.findings
+            ))?;
+        }
+        if report.findings > 0 && !a.repair {
+            say(format_args!("`dormouse fsck --repair` makes whole what can be, and deletes nothing"))?;
+        }
+    }
+    Ok(u8::from(report.findings > 0))
+}
+
+/// The backups in a folder, oldest first.
+fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == EXTENSION) {
+            parts.push(path);
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+const EXTENSION: &str = "dormouse-backup";
+
+pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
+    if a.to.as_os_str() == "-" {
+        let report = host.backup(Box::new(std::io::stdout()), open_since(a.since.as_deref())?).await?;
+        return told(&report, "-", true, false);
+    }
+    std::fs::create_dir_all(&a.to).with_context(|| format!("making {}", a.to.display()))?;
+    let before = if a.full { Vec::new() } else { parts(&a.to)? };
+    if a.full && !parts(&a.to)?.is_empty() {
+        bail!("{} has backups already: a full one begins in a folder of its own", a.to.display());
+    }
+    let path = a.to.join(format!("{:06}.{EXTENSION}", before.len() + 1));
+    let unfinished = path.with_extension("unfinished");
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
+    let file = file.with_context(|| format!("making {}", unfinished.display()))?;
+    let since = open_since(a.since.as_deref().or(before.last().map(PathBuf::as_path)))?;
+    let made = {
+        let _working = Working::on("backing up".into());
+        host.backup(Box::new(std::io::BufWriter::with_capacity(1 << 20, file.try_clone()?)), since).await
+    };
+    let report = match made {
+        Ok(report) => report,
+        Err(e) => {
+            std::fs::remove_file(&unfinished)?;
+            return Err(e.into());
+        }
+    };
+    file.sync_all()?;
+    std::fs::rename(&unfinished, &path)?;
+    File::open(&a.to)?.sync_all()?;
+    told(&report, &path.display().to_string(), false, a.json)
+}
+
+fn open_since(since: Option<&Path>) -> anyhow::Result<Option<Box<dyn crate::upkeep::ReadSeekSend>>> {
+    let Some(since) = since else { return Ok(None) };
+    let file = File::open(since).with_context(|| format!("the backup {}", since.display()))?;
+    Ok(Some(Box::new(std::io::BufReader::new(file))))
+}
+
+fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: bool) -> anyhow::Result<u8> {
+    if as_json {
+        print_json(&json!({
+            "id": r.id.to_string(), "path": path, "bytes": r.bytes, "frames": r.frames,
+            "earlier_frames": r.earlier, "files": r.files, "damage": r.damage,
+        }))?;
+    } else if !quiet {
+        say(format_args!("{path}: {}, {} frames and {} files", size(r.bytes), r.frames, r.files))?;
+    }
+    for damage in &r.damage {
+        eprintln!("dormouse: not in the backup: {}", escape(damage));
+    }
+    Ok(u8::from(!r.damage.is_empty()))
+}
+
+/// Restores into the store's folder, which is not open.
+pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
+    let mut sources: Vec<Box<dyn Read>> = Vec::new();
+    for from in &a.from {
+        if from.as_os_str() == "-" {
+            sources.push(Box::new(std::io::stdin()));
+        } else if from.is_dir() {
+            for part in parts(from)? {
+                sources.push(Box::new(std::io::BufReader::new(File::open(part)?)));
+            }
+        } else {
+            let file = File::open(from).with_context(|| format!("the backup {}", from.display()))?;
+            sources.push(Box::new(std::io::BufReader::new(file)));
+        }
+    }
+    if sources.is_empty() {
+        bail!(
+            "there is no backup in {}",
+            a.from.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    let mut parts: Vec<&mut dyn Read> = sources.iter_mut().map(|s| &mut **s as &mut dyn Read).collect();
+    let report = {
+        let _working = Working::on("restoring".into());
+        Host::restore(folder, &mut parts)?
+    };
+    for damage in &report.damage {
+        eprintln!("dormouse: was damaged when the backup was made: {}", escape(damage));
+    }
+    if a.json {
+        print_json(
+            &json!({ "frames": report.frames, "files": report.files.len(), "damage": report.damage }),
+        )?;
+    } else {
+        let count = report.files.len();
+        writeln!(
+            std::io::stdout(),
+            "restored {}: {} frames and {count} files",
+            folder.display(),
+            report.frames
+        )?;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]

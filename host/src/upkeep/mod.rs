@@ -1,4 +1,6 @@
-//! Giving storage back.
+//! Giving storage back, and keeping it: reaping, and `backup`.
+
+mod backup;
 
 use std::collections::HashSet;
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -11,6 +13,8 @@ use zone_vfs::store::{ReapPolicy, ReapReport};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
+
+pub use self::backup::ReadSeekSend;
 
 /// What a reaping did, or would do.
 #[derive(Clone, Debug)]

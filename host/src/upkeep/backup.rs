@@ -1,0 +1,113 @@
+//! Backups: the store's own frames, and beside them image files and components.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use zone_vfs::store::{BackupFile, BackupReport, ReadSeek, RestoreReport, Store, StoreError};
+
+use crate::agent::AgentError;
+use crate::host::{Host, HostShared};
+
+/// The folders of a store whose files go with a backup.
+const FOLDERS: [&str; 2] = ["images", "components"];
+
+impl Host {
+    /// Writes a backup to `to`, consistent while agents run: of everything, or of what changed since the
+    /// backup that `since` reads. It holds the key of the store and is as secret as that.
+    pub async fn backup(
+        &self,
+        mut to: Box<dyn Write + Send>,
+        since: Option<Box<dyn ReadSeekSend>>,
+    ) -> Result<BackupReport, AgentError> {
+        let shared = self.shared.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut since = since;
+            let report = shared.backup(&mut *to, since.as_mut().map(|s| &mut **s as &mut dyn ReadSeek))?;
+            to.flush().map_err(|source| AgentError::Io { what: "writing the backup".into(), source })?;
+            Ok(report)
+        });
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// Makes a store in `folder`, which is missing or empty, of a backup and those since it, in their
+    /// order. Everything is verified; an error leaves no store.
+    pub fn restore(folder: &Path, parts: &mut [&mut dyn Read]) -> Result<RestoreReport, AgentError> {
+        let mut made = Vec::new();
+        let report = Store::restore(folder, parts, &mut |name, _, content| {
+            let path = place(folder, name)?;
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            std::io::copy(content, &mut file)?;
+            made.push((name.to_string(), path));
+            file.sync_all()
+        })?;
+        for (name, path) in made {
+            if !report.files.contains(&name) && path.exists() {
+                std::fs::remove_file(&path)
+                    .map_err(|source| AgentError::Io { what: format!("removing {name}"), source })?;
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// What an earlier backup is read from.
+pub trait ReadSeekSend: ReadSeek + Send {}
+impl<T: ReadSeek + Send> ReadSeekSend for T {}
+
+/// Where a file of a backup belongs: in one of the folders, under a plain name.
+fn place(folder: &Path, name: &str) -> std::io::Result<PathBuf> {
+    let plain = |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0']);
+    match name.split_once('/') {
+        Some((inside, name)) if FOLDERS.contains(&inside) && plain(name) => {
+            Ok(folder.join(inside).join(name))
+        }
+        _ => Err(std::io::Error::other(format!("a backup has no business with a file `{name}`"))),
+    }
+}
+
+impl HostShared {
+    /// Must not be called from an async task: it waits.
+    fn backup(
+        &self,
+        to: &mut dyn Write,
+        since: Option<&mut dyn ReadSeek>,
+    ) -> Result<BackupReport, AgentError> {
+        let store = self.store()?;
+        // files that a generation names are not reaped meanwhile; turns go on
+        let _files_stay = self.imaging.blocking_read();
+        let folder = self.options.folder.clone();
+        Ok(store.backup(to, since, &mut || files(&folder))?)
+    }
+}
+
+/// The files as they are now. Those of images are only ever appended to, or replaced by a rename.
+fn files(folder: &Path) -> Result<Vec<BackupFile>, StoreError> {
+    let failed = |what: &Path| {
+        let what = format!("reading {}", what.display());
+        move |source| StoreError::Io { what, source }
+    };
+    let mut found = Vec::new();
+    for inside in FOLDERS {
+        let place = folder.join(inside);
+        for entry in std::fs::read_dir(&place).map_err(failed(&place))? {
+            let path = entry.map_err(failed(&place))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_string();
+            if Path::new(&name).extension().is_none_or(|e| e == "tmp") {
+                continue;
+            }
+            let file = File::open(&path).map_err(failed(&path))?;
+            let len = file.metadata().map_err(failed(&path))?.len();
+            let mut hasher = blake3::Hasher::new();
+            std::io::copy(&mut file.take(len), &mut hasher).map_err(failed(&path))?;
+            let hash = *hasher.finalize().as_bytes();
+            let open = Box::new(move || Ok(Box::new(File::open(path)?.take(len)) as Box<dyn Read>));
+            found.push(BackupFile { name: format!("{inside}/{name}"), len, hash, open });
+        }
+    }
+    Ok(found)
+}
