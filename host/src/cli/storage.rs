@@ -185,7 +185,7 @@ fn place(d: &Damage) -> String {
         place = format!("{place}@{generation}");
     }
     match (&d.zone, &d.path) {
-        (Some(zone), Some(path)) => place + ":" + zone + "/" + path,
+        (Some(zone), Some(path)) => place + ":" + zone + "/" + path.trim_start_matches('/'),
         (Some(zone), None) => place + ": something of zone " + zone,
         (None, _) => place,
     }
@@ -228,7 +228,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         if report.findings > 0 {
             let agents = report.damaged_agents;
             say(format_args!(
-                "{} faults; {agents} agents have something that cannot be read",
+                "faults: {}; agents of which something does not read: {agents}",
                 report.findings
             ))?;
         }
