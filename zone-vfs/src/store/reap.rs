@@ -201,7 +201,11 @@ impl Shared {
                     plan.take(&name, &inner.state, keep, policy, idle);
                 }
                 Err(stored) => match catalogue::read_state(&stored, &self.segments) {
-                    Ok(state) => plan.take(&name, &state, keep, policy, true),
+                    Ok(mut state) => {
+                        // as it will be when it is loaded: what an open turn left is a generation then
+                        state.interrupt();
+                        plan.take(&name, &state, keep, policy, true);
+                    }
                     // marking tells
                     Err(e) if e.is_of_one_agent() => {}
                     Err(e) => return Err(e),
