@@ -205,16 +205,16 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
     let store = host.store()?;
     let (repair, as_json) = (a.repair, a.json);
     let task = tokio::task::spawn_blocking(move || {
-        let mut found = Vec::new();
+        let (mut found, mut told) = (Vec::new(), Ok(()));
         let report = store.scrub(repair, &mut |it| {
             let (kind, text) = finding(it);
             if as_json {
                 found.push(json!({ "kind": kind, "text": text }));
-            } else {
-                println!("{}", escape(&text));
+            } else if told.is_ok() {
+                told = say(format_args!("{}", escape(&text)));
             }
         });
-        report.map(|report| (report, found))
+        told.and_then(|()| Ok((report?, found)))
     });
     let (report, found) = task.await??;
     if a.json {

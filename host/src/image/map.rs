@@ -59,7 +59,8 @@ impl Image {
                 });
             }
             if let Some(small) = self.base.small(index) {
-                if let Some(ready) = ready.filter(|ready| ready.memory == index)
+                if let Some(ready) =
+                    ready.filter(|ready| ready.memory == index && size == memory.len() as u64)
                     && let Some(before) = ready.image.base.small(index)
                 {
                     // SAFETY: the caller's promise; `before` was copied in when it was made ready.

@@ -1,6 +1,5 @@
 //! `zone history`, `zone rollback` and `zone deleted`.
 
-use anyhow::anyhow;
 use serde_json::json;
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Version};
@@ -143,9 +142,6 @@ pub fn deleted(host: &Host, place: &Place, json: bool) -> anyhow::Result<u8> {
     }
     let rows =
         all.into_iter().map(|(path, d)| vec![d.version.to_string(), time(d.at), path]).collect::<Vec<_>>();
-    if rows.is_empty() {
-        return Err(anyhow!("nothing is deleted below {}", view.target()));
-    }
     print_table(&table(&["VERSION", "TIME", "PATH"], &[], rows))?;
     Ok(0)
 }
