@@ -379,11 +379,20 @@ impl Host {
         Ok(())
     }
 
-    /// Makes `count` instances of the agent's component stand ready for a resume. With none, its code is
-    /// compiled and loaded, if that has not been done. Dropped in the middle, it ends the compiler.
+    /// Makes `count` instances of the agent's component stand ready for a resume of this agent or of one
+    /// that has as much memory, such as its forks. With none, its code is compiled and loaded, if that
+    /// has not been done. Dropped in the middle, it ends the compiler.
     pub async fn prepare(&self, agent: &Agent, count: usize) -> Result<(), AgentError> {
-        let template = self.shared.template_off_thread(&agent.about()?.component).await?;
-        template.prepare(&self.shared.images, count).await
+        let about = agent.about()?;
+        let template = self.shared.template_off_thread(&about.component).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        if about.world == World::Command {
+            return template.prepare(&template.genesis(&self.shared.images).await?.image, count).await;
+        }
+        let (_, image) = agent.standing().await?;
+        template.prepare(&image, count).await
     }
 
     /// Compiles a component and takes its genesis image, if that has not been done, so that

@@ -64,15 +64,37 @@ fn a_javascript_agent_goes_on() {
     goes_on("js-agent");
 }
 
+/// Goes on with each handle, which tells that it is well.
+fn use_all(bed: &Bed, agent: &str) {
+    let told = bed.send(agent, "use");
+    assert!(told.lines().count() >= 9 && told.lines().all(|line| line.starts_with("ok ")), "{told}");
+}
+
+#[test]
+fn what_a_sleeping_agent_has_open_outlives_its_name() {
+    let bed = Bed::new(&["held-handles"]);
+    bed.create("held", "held-handles");
+    assert_eq!(bed.send("held", "open"), "opened");
+    use_all(&bed, "held");
+    bed.ok(["zone", "rm", "held:/workspace/held/text"]);
+    use_all(&bed, "held");
+    bed.ok(["pause", "held"]);
+    bed.ok(["zone", "rm", "held:/workspace/held/written"]);
+    bed.ok(["fork", "held", "fork"]);
+    use_all(&bed, "fork");
+    use_all(&bed, "held");
+    bed.ok(["rewind", "held", "2"]);
+    use_all(&bed, "held");
+    bed.ok(["reap"]);
+    use_all(&bed, "held");
+}
+
 #[test]
 fn handles_of_every_kind_go_on() {
     let bed = Bed::new(&["held-handles"]);
     bed.create("held", "held-handles");
     assert_eq!(bed.send("held", "open"), "opened");
-    let used = |agent: &str| {
-        let told = bed.send(agent, "use");
-        assert!(told.lines().count() >= 9 && told.lines().all(|line| line.starts_with("ok ")), "{told}");
-    };
+    let used = |agent: &str| use_all(&bed, agent);
     used("held");
     used("held");
     bed.ok(["pause", "held"]);

@@ -44,11 +44,12 @@ impl Agent {
             });
         }
         let (standing, image) = self.standing().await?;
-        let (mut live, warm) = standing.template.slot().await?;
+        let (mut live, warm) = standing.template.slot(&image).await?;
         let started = Instant::now();
         let starts = standing.about.starts + 1;
         let mut state = self.state(&standing.agent, &standing.about, starts);
-        state.attach(self.disk.clone(), &standing.agent.mounts)?;
+        let stand = self.disk.take_up(standing.number);
+        state.attach(self.disk.clone(), &standing.agent.mounts, stand)?;
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
@@ -78,7 +79,7 @@ impl Agent {
         self.disk.begin(TurnStyle::Transaction, &journal::encode(&event)?)?;
         let made = async {
             let mut state = self.state(&identity, &generation, generation.starts + 1);
-            state.attach(self.disk.clone(), &identity.mounts)?;
+            state.attach(self.disk.clone(), &identity.mounts, false)?;
             template.make_genesis(&self.host.images, &FlatName::OwnGenesis(self.disk.id().0), state).await
         };
         let (genesis, live) = match made.await {
@@ -112,6 +113,9 @@ impl Agent {
         *running = None;
         if let Some(image) = image {
             self.stands(&image, number, about);
+            if let Err(e) = self.stand_by() {
+                tracing::debug!("opening what a paused agent has open: {e}");
+            }
             self.host.flatten_later(self, number, &image, FLATTEN_PAUSED);
         }
         Ok(number)
@@ -141,7 +145,29 @@ impl Agent {
 
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
     pub async fn sleep(&self) {
-        *self.place.running.lock().await = None;
+        let mut running = self.place.running.lock().await;
+        if running.take().is_some()
+            && let Err(e) = self.stand_by()
+        {
+            // whoever resumes it tries again, and is told
+            tracing::debug!("opening what a sleeping agent has open: {e}");
+        }
+    }
+
+    /// Keeps what the agent's handles refer to open while it sleeps, so that it outlives its name.
+    /// Whoever removes files of a sleeping agent calls this first.
+    pub(crate) fn stand_by(&self) -> Result<(), AgentError> {
+        let head = self.disk.head();
+        let known = self.place.standing(head);
+        let files: Vec<_> = match known {
+            Some(known) => known.about.handles.open_files().collect(),
+            None => match self.generation_about(&self.disk.generation(head)?) {
+                Ok(about) => about.handles.open_files().collect(),
+                Err(AgentError::NoMemory { .. }) => Vec::new(),
+                Err(e) => return Err(e),
+            },
+        };
+        Ok(self.disk.stand_by(head, &files)?)
     }
 
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation

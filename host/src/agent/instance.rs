@@ -55,13 +55,34 @@ impl Live {
         Ok(Self { store, instance, memories, save, load, loaded: None })
     }
 
+    /// Whether the memories are none larger than the image's: they never become smaller.
+    pub fn fits(&self, image: &Image) -> bool {
+        self.compare(image, |memory, image| memory <= image)
+    }
+
+    /// Whether the memories are as large as the image's.
+    pub fn fits_exactly(&self, image: &Image) -> bool {
+        self.compare(image, |memory, image| memory == image)
+    }
+
+    fn compare(&self, image: &Image, holds: impl Fn(u64, u64) -> bool) -> bool {
+        let sizes = image.reference().memories();
+        sizes.len() == self.memories.len()
+            && self.memories.iter().zip(sizes).all(|(memory, size)| holds(memory.len() as u64, *size))
+    }
+
     /// Brings a fresh instance of the restore variant to where `image` was taken.
     pub async fn restore(&mut self, image: &Image, state: GuestState) -> Result<(), AgentError> {
+        let grown = self.fits_exactly(image);
         // SAFETY: this instance is owned here, and no call of it is under way.
         let mask = unsafe { image.map_over(&self.memories, self.ready())? };
         *self.store.data_mut() = state;
         self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
+        if grown && mask == 0 {
+            // sizes and globals are as they were loaded when the instance was made ready
+            return Ok(());
+        }
         self.load(mask).await
     }
 
@@ -83,15 +104,19 @@ impl Live {
         Some((self.memories.len() - 1, memory))
     }
 
-    /// Does beforehand what a resume from an image that is near `genesis` would do: takes the faults of
-    /// what will be copied in, and loads the globals, which seldom change. Only for a genesis image
-    /// that every agent of the component begins with, since memories never become smaller.
-    pub async fn make_ready(&mut self, genesis: &Image) -> Result<(), AgentError> {
+    /// Does beforehand what a resume from an image that is like `image` would do: takes the faults of
+    /// what will be copied in, makes the memories as large, and loads the globals, which seldom change.
+    /// Memories never become smaller: it is of use for images that are no smaller.
+    pub async fn make_ready(&mut self, image: &Image) -> Result<(), AgentError> {
+        for (index, memory) in self.memories.iter().enumerate() {
+            // SAFETY: this instance is owned here, and none of the guest's code has run.
+            unsafe { memory.touch(image.copied(index)) };
+        }
         let Some((index, memory)) = self.accessor_memory() else { return Ok(()) };
-        // SAFETY: this instance is owned here, and no call of it is under way.
-        if unsafe { genesis.copy_small(index, memory)? } {
+        // SAFETY: the same.
+        if self.fits(image) && unsafe { image.copy_small(index, memory)? } {
             self.load(LOAD_ALL).await?;
-            self.loaded = Some(genesis.clone());
+            self.loaded = Some(image.clone());
         }
         Ok(())
     }

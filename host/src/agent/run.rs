@@ -76,12 +76,12 @@ impl Agent {
         let turn = self.disk.begin(TurnStyle::Process, &journal::encode(&event)?)?;
         let made = async {
             if genesis.touched.any() {
-                state.attach(self.disk.clone(), &mounts)?;
+                state.attach(self.disk.clone(), &mounts, false)?;
                 template.boot(state).await
             } else {
                 state.table = genesis.handles.clone();
-                state.attach(self.disk.clone(), &mounts)?;
-                let (mut live, _) = template.slot().await?;
+                state.attach(self.disk.clone(), &mounts, false)?;
+                let (mut live, _) = template.slot(&genesis.image).await?;
                 live.restore(&genesis.image, state).await?;
                 Ok(live)
             }

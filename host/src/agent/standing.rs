@@ -26,8 +26,13 @@ impl Place {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn standing(&self) -> MutexGuard<'_, Option<Arc<Standing>>> {
+    fn known(&self) -> MutexGuard<'_, Option<Arc<Standing>>> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of how the agent stands at this generation.
+    pub fn standing(&self, at: GenerationNumber) -> Option<Arc<Standing>> {
+        self.known().clone().filter(|known| known.number == at)
     }
 }
 
@@ -76,9 +81,9 @@ impl Agent {
     }
 
     /// How the agent stands at its head.
-    pub(super) async fn standing(&self) -> Result<(Arc<Standing>, Image), AgentError> {
+    pub(crate) async fn standing(&self) -> Result<(Arc<Standing>, Image), AgentError> {
         let head = self.disk.head();
-        let known = self.place.standing().clone();
+        let known = self.place.known().clone();
         let agent = match known {
             Some(known) if known.number == head && self.newest(&known) => match known.image.open_again() {
                 Some(image) => return Ok((known, image)),
@@ -104,7 +109,7 @@ impl Agent {
         let template = self.template_of(&about.component).await?;
         let standing =
             Arc::new(Standing { number: head, about, agent, template, image: image.closed(), flats });
-        *self.place.standing() = Some(standing.clone());
+        *self.place.known() = Some(standing.clone());
         Ok((standing, image))
     }
 
@@ -115,9 +120,9 @@ impl Agent {
 
     /// Notes how the agent stands now that a generation has been made.
     pub(super) fn stands(&self, image: &Image, number: GenerationNumber, about: GenerationAbout) {
-        let known = self.place.standing().clone();
+        let known = self.place.known().clone();
         if let Some(known) = known {
-            *self.place.standing() = Some(Arc::new(Standing {
+            *self.place.known() = Some(Arc::new(Standing {
                 number,
                 about,
                 agent: known.agent.clone(),

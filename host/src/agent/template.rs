@@ -14,6 +14,9 @@ use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, World};
 use crate::wasi::{GuestState, HandleTable, Touched};
 
+/// Slots that stand ready for one component, at most; the oldest go then.
+const MAX_READY: usize = 1024;
+
 /// The component's code, its genesis image and its warm slots.
 pub(crate) struct Template {
     pub key: CodeKey,
@@ -123,19 +126,18 @@ impl Template {
         Live::new(&pre, &self.boot.engine, &self.accessors, state).await
     }
 
-    /// Makes warm slots until `count` stand ready.
-    pub async fn prepare(&self, images: &ImageStore, count: usize) -> Result<(), AgentError> {
-        let genesis = self.genesis(images).await?;
-        while self.slots().len() < count {
+    /// Makes warm slots until `count` stand ready for an image like this one.
+    pub async fn prepare(&self, image: &Image, count: usize) -> Result<(), AgentError> {
+        let ready = self.slots().iter().filter(|live| live.fits_exactly(image)).count();
+        for _ in ready..count.min(MAX_READY) {
             let mut live = self.cold().await?;
-            for (index, memory) in live.memories.iter().enumerate() {
-                // SAFETY: the instance is owned here; the restore variant has run no code of the guest.
-                unsafe { memory.touch(genesis.image.copied(index)) };
-            }
-            if !genesis.touched.any() {
-                live.make_ready(&genesis.image).await?;
-            }
-            self.slots().push(live);
+            live.make_ready(image).await?;
+            let mut slots = self.slots();
+            slots.push(live);
+            let over = slots.len().saturating_sub(MAX_READY);
+            let dropped: Vec<_> = slots.drain(..over).collect();
+            drop(slots);
+            drop(dropped);
         }
         Ok(())
     }
@@ -149,9 +151,15 @@ impl Template {
         Live::new(&self.restore, &self.engine, &self.accessors, GuestState::default()).await
     }
 
-    /// A fresh instance that stood ready, or one that is made now; says which.
-    pub async fn slot(&self) -> Result<(Live, bool), AgentError> {
-        let ready = self.slots().pop();
+    /// A fresh instance over which `image` can be mapped: one that stood ready, best for just such an
+    /// image, or one that is made now; says which.
+    pub async fn slot(&self, image: &Image) -> Result<(Live, bool), AgentError> {
+        let ready = {
+            let mut slots = self.slots();
+            let best = slots.iter().rposition(|live| live.fits_exactly(image));
+            let best = best.or_else(|| slots.iter().rposition(|live| live.fits(image)));
+            best.map(|at| slots.swap_remove(at))
+        };
         match ready {
             Some(live) => Ok((live, true)),
             None => Ok((self.cold().await?, false)),

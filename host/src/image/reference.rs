@@ -94,6 +94,11 @@ impl ImageReference {
         self.pages.len()
     }
 
+    /// Bytes of each memory.
+    pub fn memories(&self) -> &[u64] {
+        &self.memories
+    }
+
     /// Bytes of linear memory.
     pub fn bytes(&self) -> u64 {
         self.memories.iter().sum()

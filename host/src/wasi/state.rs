@@ -232,21 +232,26 @@ impl GuestState {
         }
     }
 
-    /// Gives the instance a disk: its zones become preopens, its handles' files are opened again.
+    /// Gives the instance a disk: its zones become preopens, its handles' files are opened again, but
+    /// for those of its own zones where they `stand` open.
     pub(crate) fn attach(
         &mut self,
         disk: Arc<Disk>,
         mounts: &Mounts,
+        stand: bool,
     ) -> Result<(), zone_vfs::zone::ZoneError> {
         self.logs = mounts.logs.map(|index| (index, LogFiles::default()));
         self.mounts = mounts.paths.clone();
         self.shared = mounts.shared.clone();
         let mut gone = Vec::new();
-        for (_, object) in self.table.iter() {
-            if let Some((zone, inode)) = object.keeps_open() {
+        if !stand || self.shared.iter().any(Option::is_some) {
+            for (zone, inode) in self.table.open_files() {
+                if stand && !self.is_shared(zone) {
+                    continue;
+                }
                 match disk.zone(zone, |z| z.open_inode(inode)) {
                     // while the agent slept, another removed it
-                    Some(Err(e)) if self.is_shared(zone) && e.code == ErrorCode::NoEntry => {
+                    Some(Err(e)) if e.code == ErrorCode::NoEntry => {
                         gone.push((zone, inode));
                     }
                     Some(opened) => opened?,
@@ -264,7 +269,7 @@ impl GuestState {
         }
         let nothing_more = std::collections::BTreeSet::new();
         for index in 0..self.mounts.len() {
-            if self.is_shared(index as u16) {
+            if stand || self.is_shared(index as u16) {
                 continue; // what has no name there is open elsewhere
             }
             if let Some(result) = disk.zone(index as u16, |z| z.drop_orphans_except(&nothing_more)) {
@@ -283,7 +288,7 @@ impl GuestState {
     pub fn detach(&mut self) -> Option<Arc<Disk>> {
         let disk = self.disk.take()?;
         let logs = self.logs.take().map(|(zone, files)| (zone, [files.stdout, files.stderr]));
-        let held = self.table.iter().filter_map(|(_, o)| o.keeps_open());
+        let held = self.table.open_files();
         let log_files =
             logs.into_iter().flat_map(|(zone, files)| files.into_iter().flatten().map(move |i| (zone, i)));
         for (zone, inode) in held.chain(log_files) {

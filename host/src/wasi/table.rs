@@ -145,6 +145,11 @@ impl HandleTable {
         })
     }
 
+    /// What is open in the zones: the zone's index and the inode, once for each handle.
+    pub fn open_files(&self) -> impl Iterator<Item = (u16, Inode)> {
+        self.slots.iter().filter_map(|slot| slot.object.as_ref()?.keeps_open())
+    }
+
     /// How many handles are held.
     pub fn len(&self) -> usize {
         self.slots.iter().filter(|s| s.object.is_some()).count()

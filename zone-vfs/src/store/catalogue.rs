@@ -277,6 +277,7 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         head: stored.head,
         history,
         removed: false,
+        standing_by: None,
         chunks,
     };
     if state.zones.len() != state.specs.len() || !state.generations.contains_key(&state.head) {

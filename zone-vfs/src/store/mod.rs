@@ -1,7 +1,7 @@
 //! The store: every agent's disk over one log, one set of segments and one superblock.
 //!
 //! - [`Store`] opens a folder, knows the agents by name, creates, forks and removes them.
-//! - [`Disk`] is what one agent has: zones, turns, generations.
+//! - [`Disk`] is what one agent has: zones, turns, generations; `standby` is what it has open while it sleeps.
 //! - [`SharedZone`] is a zone that several agents mount.
 //! - `locks` are advisory locks among agents, in memory.
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
@@ -29,6 +29,7 @@ mod reap;
 mod recovery;
 mod scrub;
 mod shared;
+mod standby;
 mod state;
 #[cfg(test)]
 mod tests;

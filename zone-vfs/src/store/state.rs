@@ -131,6 +131,8 @@ pub(super) struct State {
     pub head: GenerationNumber,
     pub history: History,
     pub removed: bool,
+    /// The generation for whose handles files are open although no instance runs. Follows from no record.
+    pub standing_by: Option<GenerationNumber>,
     pub chunks: Arc<dyn ChunkStore>,
 }
 
@@ -192,6 +194,7 @@ impl State {
             head: GenerationNumber(0),
             history: History::default(),
             removed: false,
+            standing_by: None,
             chunks,
         })
     }
@@ -260,6 +263,7 @@ impl State {
                     })?
                     .roots
                     .clone();
+                self.standing_by = None;
                 for (index, zone) in self.zones.iter_mut().enumerate() {
                     let moves = match zone.working.kind().on_rewind() {
                         OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory => true,
@@ -348,6 +352,7 @@ impl State {
                 self.add_generation(cause, Payload::Inline(Vec::new()), at, left);
             }
         }
+        self.standing_by = None;
         for (zone, root) in self.zones.iter_mut().zip(roots.iter()) {
             zone.working = Zone::from_root(root.clone(), self.chunks.clone());
         }
@@ -386,6 +391,7 @@ impl State {
 
     /// Forgets what is open; files without a name stay for whoever opens them again.
     pub fn release(&mut self) -> Result<(), StoreError> {
+        self.standing_by = None;
         for zone in &mut self.zones {
             let usable = !zone.working.is_dirty();
             if usable {
@@ -400,6 +406,7 @@ impl State {
     /// of which something is durable is interrupted, as it will be when the log is read again.
     pub fn abandon(&mut self) {
         self.interrupt();
+        self.standing_by = None;
         for zone in &mut self.zones {
             let head = zone.head.clone();
             zone.commit(&head);
@@ -409,6 +416,7 @@ impl State {
 
     /// Takes zone changes back that records hold and nothing has promoted.
     pub fn withdraw(&mut self) {
+        self.standing_by = None;
         for zone in &mut self.zones {
             if std::mem::take(&mut zone.touched) {
                 zone.working = Zone::from_root(zone.synced.clone(), self.chunks.clone());

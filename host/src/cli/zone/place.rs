@@ -207,10 +207,16 @@ impl View {
         }
     }
 
-    /// Refuses to change a generation.
+    /// Refuses to change a generation. What a sleeping agent has open stays open, whatever is removed.
     pub fn writable(&self) -> anyhow::Result<()> {
-        if matches!(self.source, Source::Past(_)) {
-            bail!("{}: a generation cannot be changed", self.target())
+        match &self.source {
+            Source::Past(_) => bail!("{}: a generation cannot be changed", self.target()),
+            Source::Agent { agent, .. } => {
+                if let Err(e) = agent.stand_by() {
+                    tracing::warn!("files that {} has open may go with their names: {e}", self.of);
+                }
+            }
+            Source::Shared(_) => {}
         }
         Ok(())
     }
