@@ -4,9 +4,7 @@
 //! The guest is `tests/programs/src/bin/hostcalls.rs`. It reports the mean over many calls, loop
 //! included; `empty` is the loop alone.
 
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -15,6 +13,7 @@ use dormouse::wasi::Stdio;
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::Bench;
 use dormouse_benches::guests;
+use dormouse_benches::output::Output;
 use dormouse_benches::peer::Peer;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dormouse-benched");
@@ -30,26 +29,6 @@ const CALLS: [(&str, &str); 5] = [
 const LEAST: u64 = 1_000;
 /// And at most so many.
 const MOST: u64 = 1_000_000;
-
-#[derive(Clone, Default)]
-struct Output(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Output {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
-    }
-}
 
 /// How long `iterations` calls take, from a run of the guest that prints `OP NANOSECONDS`.
 fn of(

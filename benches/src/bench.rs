@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use criterion::{Criterion, SamplingMode, Throughput};
 
 use crate::machine::Machine;
@@ -17,6 +18,17 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const MEASURED: Duration = Duration::from_millis(2500);
 /// Samples that criterion takes; each is of many iterations, which are all reported.
 const SAMPLES: usize = 20;
+
+/// How often each subject of a race runs.
+pub const ROUNDS: usize = 9;
+
+/// One that takes part in a race.
+pub struct Racer<'a> {
+    /// What it is called in the report.
+    pub subject: &'a str,
+    /// Runs a round; gives the mean of one operation.
+    pub run: &'a mut dyn FnMut() -> anyhow::Result<Duration>,
+}
 
 /// How long one operation took.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +167,37 @@ impl Bench {
             }
             Ok(flow.took)
         });
+    }
+
+    /// Lets subjects do the same in turn, [`ROUNDS`] times each, so that what else goes on hits them all.
+    /// Each `run` gives the mean of one operation in its round. The first round is not reported. Without
+    /// criterion, which measures one subject after the other.
+    pub fn race(&mut self, what: &str, subjects: &mut [Racer<'_>]) -> anyhow::Result<()> {
+        let rounds = if self.measuring { ROUNDS } else { 0 };
+        let mut samples = vec![Vec::new(); subjects.len()];
+        for round in 0..=rounds {
+            for (racer, samples) in subjects.iter_mut().zip(&mut samples) {
+                let took = (racer.run)().with_context(|| format!("{what}, {}", racer.subject))?;
+                if round > 0 {
+                    samples.push(nanoseconds(took));
+                }
+            }
+        }
+        for (racer, samples) in subjects.iter().zip(samples) {
+            let mut sorted = samples.clone();
+            sorted.sort_unstable();
+            if let Some(median) = sorted.get(sorted.len() / 2) {
+                eprintln!("{what}/{}: {}", racer.subject, crate::report::duration(*median));
+            }
+            self.report.rows.push(Row {
+                what: what.into(),
+                subject: racer.subject.into(),
+                samples,
+                means: true,
+                per_second: None,
+            });
+        }
+        Ok(())
     }
 
     fn measure(

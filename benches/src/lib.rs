@@ -7,11 +7,13 @@
 //! | [`machine`] | what was measured on |
 //! | [`guests`] | the components that are measured |
 //! | [`bed`] | an open host in a folder of its own, with a runtime |
+//! | [`output`] | what a guest prints |
 //! | [`peer`] | the same components on plain wasmtime and wasmtime-wasi |
 
 pub mod bed;
 pub mod bench;
 pub mod guests;
 pub mod machine;
+pub mod output;
 pub mod peer;
 pub mod report;

@@ -17,6 +17,8 @@ pub const MAX_FORKS: usize = 100_000;
 
 /// A paused image with more changed pages than this is made flat, behind the pause.
 const FLATTEN_PAUSED: usize = 16;
+/// Bytes of a memory that is written anew at every pause, however few of its pages have changed.
+const FLATTEN_SMALL: u64 = 4 << 20;
 /// So many forks at once are worth a flat image.
 const MANY_FORKS: usize = 4;
 
@@ -116,7 +118,9 @@ impl Agent {
             if let Err(e) = self.stand_by() {
                 tracing::debug!("opening what a paused agent has open: {e}");
             }
-            self.host.flatten_later(self, number, &image, FLATTEN_PAUSED);
+            let small = image.reference().bytes() <= FLATTEN_SMALL;
+            let above = if small { 0 } else { FLATTEN_PAUSED };
+            self.host.flatten_later(self, number, &image, above);
         }
         Ok(number)
     }
