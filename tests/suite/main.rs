@@ -13,6 +13,7 @@
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
+//! | [`diffs`] | what differs between generations and agents |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`versions`] | versions of files, rollback, the change feed |
@@ -22,6 +23,7 @@ mod backups;
 mod bed;
 mod continuity;
 mod crowd;
+mod diffs;
 mod errors;
 mod files;
 mod guests;

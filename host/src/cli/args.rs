@@ -60,6 +60,12 @@ pub enum Command {
     Generations(OneAgent),
     /// Look into an agent's zones, and change them as the operator
     Zone(ZoneArguments),
+    /// Say which files differ between two agents, or two generations of one
+    ///
+    /// Each is N, for how the agent stands, or N@GEN. Of one agent, a file is the same wherever it lies; of two
+    /// agents, where it has the same path. A means added, D removed, M changed, R renamed, T that only times
+    /// differ. Zones that agents share are left out.
+    Diff(DiffArguments),
     /// Say how much agents and zones use
     Du(ListArguments),
     /// Read everything in the store again, and say what is damaged
@@ -366,6 +372,24 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
     },
+    /// Say which files of a zone differ between two generations of its agent
+    ///
+    /// With one generation: between that and what stands now; with none: between the last generation and the
+    /// one before. Only what lies below the path is told. A means added, D removed, M changed, R renamed, T
+    /// that only times differ.
+    Diff {
+        #[command(flatten)]
+        options: DiffOptions,
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+        /// The generation before
+        #[arg(value_name = "GEN")]
+        before: Option<u64>,
+        /// The generation after [default: what stands now]
+        #[arg(value_name = "GEN")]
+        after: Option<u64>,
+    },
     /// Remove a file or folder from a zone
     Rm {
         /// Folders and what is in them, too
@@ -375,6 +399,33 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
     },
+}
+
+/// How differences are told.
+#[derive(Debug, Args)]
+pub struct DiffOptions {
+    /// End with status 1 where something differs
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Print only how many files differ
+    #[arg(long, conflicts_with = "json")]
+    pub summary: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffArguments {
+    #[command(flatten)]
+    pub options: DiffOptions,
+    /// The agent before
+    #[arg(value_name = "A[@GEN]")]
+    pub before: String,
+    /// The agent after
+    #[arg(value_name = "B[@GEN]")]
+    pub after: String,
 }
 
 /// Arguments of `fsck`.

@@ -5,6 +5,7 @@
 
 mod agents;
 mod args;
+mod diff;
 mod inspect;
 mod life;
 mod output;
@@ -130,6 +131,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
         Command::Zone(a) => zone::zone(&host, a, piped),
+        Command::Diff(a) => diff::diff(&host, &a),
         Command::Du(a) => storage::du(&host, &a).await,
         Command::Fsck(a) => storage::fsck(&host, &a).await,
         Command::Backup(a) => storage::backup(&host, &a).await,

@@ -125,6 +125,12 @@ pub enum StoreError {
         /// Its name.
         zone: String,
     },
+    /// The agent has no zone of this index.
+    #[error("the agent has no zone {index}")]
+    NoZone {
+        /// The index asked for.
+        index: u16,
+    },
     /// The agent keeps no such generation.
     #[error("no generation {generation}")]
     NoGeneration {

@@ -9,6 +9,7 @@
 //!   puts the log back on top.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
 //!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
+//! - `diff` compares what stood at different times.
 
 mod agents;
 mod backup;
@@ -16,6 +17,7 @@ mod blob;
 mod catalogue;
 mod checkpoint;
 mod commit;
+mod diff;
 mod disk;
 mod entry;
 mod error;
@@ -46,6 +48,7 @@ use crate::segment::Segments;
 pub use self::agents::{DamagedAgent, NewAgent};
 pub use self::backup::{BackupFile, BackupReport, MAX_FILE_NAME, ReadSeek, RestoreReport};
 pub use self::blob::MAX_PAYLOAD;
+pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;

@@ -199,7 +199,8 @@ fn spill(node: &mut Arc<Node>, store: &dyn ChunkStore) -> Result<(), ChunkError>
 }
 
 impl ExtentValue {
-    pub(super) fn address(&self) -> Option<Hash> {
+    /// Its address, if it has been stored as it is.
+    pub(crate) fn address(&self) -> Option<Hash> {
         match self {
             ExtentValue::Memory(extent) => extent.address(),
             ExtentValue::Stored { hash, .. } => Some(*hash),

@@ -9,6 +9,7 @@
 //! file's access time, which is set only explicitly.
 
 mod changes;
+mod compare;
 mod directory;
 mod error;
 mod feed;
@@ -35,6 +36,9 @@ use crate::contract::{self, Effect, Operation, Principal, ZoneKind};
 use crate::id::{Inode, Timestamp, Turn, Version};
 use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 
+pub use compare::{
+    DifferenceKind, FileDifference, FileSide, MAX_DIFFERENCE_BYTES, MAX_DIFFERENCES, Sameness,
+};
 pub use error::{Cause, ErrorCode, ZoneError};
 pub use feed::KEPT_CHANGES;
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};

@@ -44,6 +44,11 @@ pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Resu
         ZoneCommand::Changes { after, limit, follow: _, json, place } => {
             changes::once(host, &place::parse(&place, None)?, after, limit, json)
         }
+        ZoneCommand::Diff { options, place, before, after } => {
+            let place = place::parse(&place, None)?;
+            let (agent, zone, below) = place::of_agent(host, &place, "diff")?;
+            crate::cli::diff::of_zone(&agent, zone, &below, (before, after), &options)
+        }
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
         ZoneCommand::Shared { json } => shared::list(host, json),

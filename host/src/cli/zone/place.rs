@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{ChangeSequence, GenerationNumber, Inode, Timestamp};
-use zone_vfs::store::{SharedZone, wait};
+use zone_vfs::store::{SharedZone, ZoneSpec, wait};
 use zone_vfs::tree::{Changes, Name};
 use zone_vfs::zone::{Access, Stat, Zone, ZoneError};
 
@@ -80,6 +80,36 @@ pub fn means_content(path: &Path) -> bool {
     bytes == b"." || bytes.ends_with(b"/.")
 }
 
+/// The agent, the zone in which the path lies, and the rest of the path, which begins with a slash or is empty.
+fn locate(host: &Host, place: &Place) -> anyhow::Result<(Agent, u16, ZoneSpec, String)> {
+    let agent = host.agent(&place.name)?;
+    let Some(path) = &place.path else {
+        bail!("give a path: {}:/workspace, for example", place.name);
+    };
+    let absolute = normal(path);
+    let zones = agent.disk().zones();
+    let found = (0u16..)
+        .zip(&zones)
+        .filter(|(_, z)| absolute == z.mount || absolute.starts_with(&format!("{}/", z.mount)))
+        .max_by_key(|(_, z)| z.mount.len());
+    let Some((index, spec)) = found else {
+        let mounts: Vec<_> = zones.iter().map(|z| z.mount.as_str()).collect();
+        bail!("{absolute} is in no zone of {}: there are {}", place.name, mounts.join(", "));
+    };
+    let rest = absolute[spec.mount.len()..].to_string();
+    Ok((agent, index, spec.clone(), rest))
+}
+
+/// The agent, the zone, and the path from the zone's root: for what is done to an agent's zone, whatever stands
+/// there now. Refuses generations and shared zones.
+pub fn of_agent(host: &Host, place: &Place, what: &str) -> anyhow::Result<(Agent, u16, String)> {
+    if place.is_shared || place.generation.is_some() {
+        bail!("`zone {what}` is about a zone of an agent: write N:PATH");
+    }
+    let (agent, index, _, path) = locate(host, place)?;
+    Ok((agent, index, path.trim_start_matches('/').to_string()))
+}
+
 /// Where a zone is found.
 enum Source {
     /// An agent's, as it stands; whether it is the mount of a shared one.
@@ -108,22 +138,8 @@ impl View {
         if place.is_shared {
             return Self::of_shared(host, place);
         }
-        let agent = host.agent(&place.name)?;
-        let Some(path) = &place.path else {
-            bail!("give a path: {}:/workspace, for example", place.name);
-        };
-        let absolute = normal(path);
-        let zones = agent.disk().zones();
-        let found = zones
-            .iter()
-            .enumerate()
-            .filter(|(_, z)| absolute == z.mount || absolute.starts_with(&format!("{}/", z.mount)))
-            .max_by_key(|(_, z)| z.mount.len());
-        let Some((index, spec)) = found else {
-            let mounts: Vec<_> = zones.iter().map(|z| z.mount.as_str()).collect();
-            bail!("{absolute} is in no zone of {}: there are {}", place.name, mounts.join(", "));
-        };
-        Self::of_zone(agent, place, index as u16, &spec.mount, &absolute[spec.mount.len()..])
+        let (agent, index, spec, path) = locate(host, place)?;
+        Self::of_zone(agent, place, index, &spec.mount, &path)
     }
 
     fn of_shared(host: &Host, place: &Place) -> anyhow::Result<Self> {

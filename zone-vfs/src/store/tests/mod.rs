@@ -7,6 +7,7 @@ mod commits;
 mod concurrent;
 mod crash;
 mod damage;
+mod diff;
 mod forks;
 mod full;
 mod functions;

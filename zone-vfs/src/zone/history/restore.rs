@@ -9,7 +9,7 @@ use super::content::remove_content;
 use super::query::no_content;
 use crate::contract::Operation;
 use crate::id::{Hash, Inode, Version};
-use crate::tree::{Body, ExtentValue, FileKind, Key, NamedPlace, Tree, Value, VersionKind, VersionRecord};
+use crate::tree::{Body, FileKind, Key, NamedPlace, Tree, Value, VersionKind, VersionRecord};
 
 /// What [`Zone::forget`] has erased.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -214,20 +214,13 @@ impl Zone {
         for tree in [&self.state.tree, &self.state.history] {
             for entry in tree.entries(&*self.state.store)? {
                 if let Value::Extent(extent) = entry?.1
-                    && let Some(hash) = address(extent)
+                    && let Some(hash) = extent.address()
                 {
                     doomed.remove(&hash);
                 }
             }
         }
         Ok(())
-    }
-}
-
-fn address(extent: &ExtentValue) -> Option<Hash> {
-    match extent {
-        ExtentValue::Memory(extent) => extent.address(),
-        ExtentValue::Stored { hash, .. } => Some(*hash),
     }
 }
 
@@ -244,7 +237,7 @@ fn chunks_of(
             break;
         }
         if let Value::Extent(extent) = value
-            && let Some(hash) = address(extent)
+            && let Some(hash) = extent.address()
         {
             found.insert(hash);
         }

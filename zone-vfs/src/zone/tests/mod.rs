@@ -1,6 +1,7 @@
 //! Behaviour by example, and random operations against a plain model.
 
 mod changes;
+mod compare;
 mod contracts;
 mod files;
 mod model;
