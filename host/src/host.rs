@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use wasmtime::component::Linker;
-use zone_vfs::id::{AgentId, GenerationNumber};
+use zone_vfs::id::AgentId;
 use zone_vfs::store::{DamagedAgent, Disk, NewAgent, Store, StoreError, StoreOptions};
 
 use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, ZonePlan, link_lifecycle};
 use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, Ticker};
 use crate::component::{self, ComponentError, Variant};
-use crate::image::{FlatName, Image, ImageStore};
+use crate::image::ImageStore;
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::upkeep::Flattening;
 use crate::wasi::{GuestState, HandleTable, MemoryLimits, Start};
 
 /// How a host is opened.
@@ -73,15 +74,6 @@ pub(crate) struct Engines {
     _ticker: Ticker,
 }
 
-/// Images that are to be made flat, behind the turns.
-#[derive(Default)]
-struct Flattening {
-    wanted: HashMap<AgentId, (FlatName, Image)>,
-    /// The thread has something to do, or will look once more.
-    busy: bool,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
 /// The places of the agents that somebody holds.
 #[derive(Default)]
 struct Places {
@@ -97,16 +89,16 @@ pub(crate) struct HostShared {
     pub engines: Engines,
     store: Mutex<Option<Arc<Store>>>,
     code: Arc<CodeCache>,
-    components: Components,
-    templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
+    pub components: Components,
+    pub templates: Mutex<HashMap<[u8; 32], Arc<Template>>>,
     agents: Mutex<Places>,
     /// Differs between any two starts of this process, and is drawn anew by each.
     started: AtomicU32,
     /// Held for reading while an image is made and not yet named by a record; for writing while image
     /// files are reaped.
     pub imaging: tokio::sync::RwLock<()>,
-    reap_due: AtomicBool,
-    flattening: Arc<Mutex<Flattening>>,
+    pub reap_due: AtomicBool,
+    pub flattening: Arc<Mutex<Flattening>>,
 }
 
 /// An open store with everything that is needed to run its agents.
@@ -431,9 +423,6 @@ fn first_start() -> Result<u32, AgentError> {
     Ok(u32::from_le_bytes([a, b, c, d]) >> 1)
 }
 
-/// Image files that nothing needs are looked for after this many generations of an agent.
-const REAP_EVERY: u64 = 128;
-
 impl HostShared {
     pub fn store(&self) -> Result<Arc<Store>, AgentError> {
         lock(&self.store).clone().ok_or_else(|| StoreError::Closed.into())
@@ -559,53 +548,6 @@ impl HostShared {
         Ok(self.code.make(key, &component, &compiler, stop)?)
     }
 
-    /// Makes an image flat, in the background, if it has more than `above` changed pages.
-    pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image, above: usize) {
-        if generation.0.is_multiple_of(REAP_EVERY) {
-            self.reap_due.store(true, Ordering::Relaxed);
-        }
-        if image.reference().changed_pages() <= above {
-            return;
-        }
-        let mut work = lock(&self.flattening);
-        // of an agent's images only the newest is worth the work
-        work.wanted.insert(agent.id(), (FlatName::Generation(agent.id().0, generation.0), image.clone()));
-        if work.thread.as_ref().is_some_and(|t| !t.is_finished()) && work.busy {
-            return;
-        }
-        let (images, queue) = (self.images.clone(), self.flattening.clone());
-        let spawned = std::thread::Builder::new().name("dormouse-flatten".into()).spawn(move || {
-            loop {
-                let next = {
-                    let mut work = lock(&queue);
-                    let next = work.wanted.keys().next().copied().and_then(|id| work.wanted.remove(&id));
-                    work.busy = next.is_some();
-                    next
-                };
-                let Some((name, image)) = next else { return };
-                if let Err(e) = images.flatten(&image, &name) {
-                    // the generation has its pages all the same, and is resumed from them
-                    tracing::warn!("making {name} flat: {e}");
-                }
-            }
-        });
-        match spawned {
-            Ok(thread) => {
-                work.busy = true;
-                work.thread = Some(thread);
-            }
-            Err(e) => tracing::warn!("starting the thread that makes images flat: {e}"),
-        }
-    }
-
-    /// Waits until no image is being made flat.
-    pub fn join_flattening(&self) {
-        let thread = lock(&self.flattening).thread.take();
-        if thread.is_some_and(|t| t.join().is_err()) {
-            tracing::error!("the thread that makes images flat panicked");
-        }
-    }
-
     /// The agents that are in memory, or on their way there.
     pub fn awake(&self) -> Vec<AgentId> {
         let agents = lock(&self.agents);
@@ -613,43 +555,5 @@ impl HostShared {
             place.upgrade().is_some_and(|place| place.running.try_lock().is_ok_and(|r| r.is_none()).not())
         };
         agents.places.iter().filter(|(_, place)| awake(place)).map(|(id, _)| *id).collect()
-    }
-
-    /// Removes the image files and components that no generation of any agent but these names. Gives the
-    /// bytes of the image files; with `dry_run` it only counts them.
-    pub fn reap_images(&self, but: &HashSet<AgentId>, dry_run: bool) -> Result<u64, AgentError> {
-        let store = self.store()?;
-        let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
-        let mut components = HashSet::new();
-        for (_, id) in store.agents()?.into_iter().filter(|(_, id)| !but.contains(id)) {
-            let disk = match store.disk(id) {
-                // what it names cannot be known
-                Err(StoreError::DamagedAgent { .. }) => return Ok(0),
-                disk => disk?,
-            };
-            let about: AgentAbout = journal::decode(&disk.info()?.about)?;
-            components.insert(about.component);
-            for generation in disk.generations() {
-                flats.insert(FlatName::Generation(id.0, generation.number.0));
-                let bytes = disk.payload(&generation.about)?;
-                if bytes.is_empty() {
-                    continue;
-                }
-                let about: GenerationAbout = journal::decode(&bytes)?;
-                components.insert(about.component);
-                if let Some(image) = about.image {
-                    flats.insert(image.base().clone());
-                    pages.extend(image.files().iter().copied());
-                }
-            }
-        }
-        for template in lock(&self.templates).values() {
-            flats.insert(FlatName::Genesis(template.key));
-        }
-        if !dry_run {
-            lock(&self.templates).retain(|hash, _| components.contains(hash));
-            self.components.retain(&components)?;
-        }
-        Ok(self.images.retain(&flats, &pages, dry_run)?)
     }
 }

@@ -1,6 +1,7 @@
-//! Giving storage back, and keeping it: reaping, and `backup`.
+//! Giving storage back, and keeping it: reaping, `backup`, and `images` behind the turns.
 
 mod backup;
+mod images;
 
 use std::collections::HashSet;
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -15,6 +16,7 @@ use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 
 pub use self::backup::ReadSeekSend;
+pub(crate) use self::images::Flattening;
 
 /// What a reaping did, or would do.
 #[derive(Clone, Debug)]
