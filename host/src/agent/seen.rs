@@ -142,6 +142,7 @@ mod tests {
             turn: Turn(*turn),
             at: Timestamp(0),
             roots: Vec::new(),
+            attachment: None,
         };
         all.iter().map(made).collect()
     }

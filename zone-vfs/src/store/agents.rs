@@ -184,16 +184,16 @@ impl Shared {
             let about = blob::put(&*chunks, &new.about)?;
             let generation = blob::put(&*chunks, &new.generation)?;
             let at = Timestamp::now();
-            let roots = match &parent {
+            let begins_as = match &parent {
                 Some((disk, _)) if disk.lock().state.removed => return Err(StoreError::NoAgent(disk.id)),
-                Some((disk, number)) => Some(disk.generation(*number)?.roots),
+                Some((disk, number)) => Some(disk.generation(*number)?),
                 None => None,
             };
             let cause = if parent.is_some() { Cause::Forked } else { Cause::Created };
             let parent = parent.map(|(disk, number)| (disk.id, number));
             let created =
                 Entry::Created { role: Role::Agent, name: new.name.clone(), about, zones, parent, at };
-            let state = State::new(id, &created, roots.as_deref(), chunks)?;
+            let state = State::new(id, &created, begins_as.as_ref(), chunks)?;
             let first = Entry::Generation { number: GenerationNumber(0), cause, about: generation, at };
             let mounts = self.reserve(id, &new.name, &state.specs)?;
             Ok((Disk::new(state, true, self, mounts), vec![created, first]))

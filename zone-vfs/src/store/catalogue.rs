@@ -83,6 +83,7 @@ pub(super) struct StoredGeneration {
     turn: Turn,
     pub at: Timestamp,
     pub roots: Vec<StoredRoot>,
+    pub attachment: Option<Payload>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -192,6 +193,7 @@ impl Frozen {
                 turn: g.turn,
                 at: g.at,
                 roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
+                attachment: g.attachment,
             });
         }
         let pieces = self.history.page(segments)?;
@@ -252,9 +254,9 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         .into_iter()
         .map(|g| {
             let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
-            let StoredGeneration { number, cause, about, turn, at, .. } =
+            let StoredGeneration { number, cause, about, turn, at, attachment, .. } =
                 StoredGeneration { roots: Vec::new(), ..g };
-            (number, Generation { number, cause, about, turn, at, roots })
+            (number, Generation { number, cause, about, turn, at, roots, attachment })
         })
         .collect();
     let tail = stored.latest.into_iter().map(Arc::new).collect();
@@ -278,6 +280,7 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         history,
         removed: false,
         standing_by: None,
+        parents_attachment: None,
         chunks,
     };
     if state.zones.len() != state.specs.len() || !state.generations.contains_key(&state.head) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Disk, Done, Inner};
-use super::entry::{self, Entry, TurnStyle};
+use super::entry::{self, Entry, Payload, TurnStyle};
 use super::{Shared, StoreError};
 use crate::id::{GenerationNumber, Hash, Sequence, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
@@ -14,6 +14,9 @@ use crate::zone::{Change, DrainLimits, ZoneRoot};
 const RECORD_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
 /// Addresses in one record; what is more goes into records before it.
 const RECORD_NEEDS: usize = 2048;
+/// Addresses in one record of those that attach something.
+const ATTACHED_NEEDS: usize = if cfg!(test) { 64 } else { 1 << 14 };
+const _: () = assert!(ATTACHED_NEEDS <= MAX_NEEDS);
 const _: () = assert!(RECORD_NEEDS * 4 < MAX_NEEDS && RECORD_BYTES * 4 < MAX_RECORD);
 
 /// What the store notes about a commit, told whether it succeeded, while checkpoints still wait.
@@ -26,6 +29,8 @@ pub(super) struct Commit {
     parts: Vec<Vec<Entry>>,
     /// The zones as they stood when the records were made.
     roots: Vec<ZoneRoot>,
+    /// It only attaches something, whatever else is pending.
+    attaches: bool,
     settle: Option<Settle>,
     done: Done<GenerationNumber>,
 }
@@ -57,11 +62,12 @@ impl Commit {
             Ok(store) => store,
             Err(e) => {
                 disk.lock().committing = false;
+                disk.settled.notify_all();
                 return done(Err(e));
             }
         };
         store.gate.enter();
-        let mut inner = disk.lock();
+        let mut inner = disk.lock_settled();
         inner.committing = false;
         Self::start_locked(disk, inner, &store, control, None, done);
     }
@@ -74,7 +80,7 @@ impl Commit {
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
-        Self::start_locked(disk, disk.lock(), store, control, settle, done);
+        Self::start_locked(disk, disk.lock_settled(), store, control, settle, done);
     }
 
     fn start_locked(
@@ -88,15 +94,57 @@ impl Commit {
         match prepare(disk, &mut inner, store, control) {
             Ok((records, parts, roots)) => {
                 inner.committing = true;
-                let commit = Self { disk: disk.clone(), store: store.clone(), parts, roots, settle, done };
+                let (disk, kept) = (disk.clone(), store.clone());
+                let commit = Self { disk, store: kept, parts, roots, attaches: false, settle, done };
                 // submitted under the disk's lock: an agent's records are in the log in their order
                 commit.submit(store, records);
             }
             Err(e) => {
                 drop(inner);
+                disk.settled.notify_all();
                 if let Some(settle) = settle {
                     settle(store, false);
                 }
+                store.gate.leave();
+                done(Err(e));
+            }
+        }
+    }
+
+    /// Attaches what `root` leads to, which is `needs`, to a generation, in records of their own: nothing else
+    /// that is pending becomes durable by it. Waits for a commit that is under way.
+    pub fn attach(
+        disk: &Arc<Disk>,
+        generation: GenerationNumber,
+        root: &Payload,
+        needs: &[Hash],
+        done: Done<GenerationNumber>,
+    ) {
+        let store = match disk.store() {
+            Ok(store) => store,
+            Err(e) => return done(Err(e)),
+        };
+        let mut inner = loop {
+            store.gate.enter();
+            let inner = disk.lock();
+            if !inner.committing && !inner.attaching {
+                break inner;
+            }
+            // not inside the gate, which a commit that is reserved still has to pass
+            store.gate.leave();
+            drop(disk.settled.wait_while(inner, |it| it.committing || it.attaching));
+        };
+        let entry = Entry::Attached { generation, root: root.clone() };
+        match attaching(disk, &inner, &store, entry, needs) {
+            Ok((records, parts)) => {
+                inner.attaching = true;
+                let (disk, kept) = (disk.clone(), store.clone());
+                let commit =
+                    Self { disk, store: kept, parts, roots: Vec::new(), attaches: true, settle: None, done };
+                commit.submit(&store, records);
+            }
+            Err(e) => {
+                drop(inner);
                 store.gate.leave();
                 done(Err(e));
             }
@@ -133,7 +181,7 @@ impl Commit {
     /// the facts that no record holds, so that the next commit point covers them; it begins with
     /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, mut roots, settle, done } = self;
+        let Self { disk, store, mut parts, mut roots, attaches, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         let refused = parts.split_off(durable);
@@ -141,7 +189,9 @@ impl Commit {
         let mut kept = Vec::new();
         if durable > 0 {
             inner.opened = true;
-            inner.withdraw = !whole;
+            if !attaches {
+                inner.withdraw = !whole;
+            }
             inner.state.epoch = inner.writer;
             inner.state.sequence.0 += durable as u64;
         }
@@ -162,9 +212,14 @@ impl Commit {
         kept.extend(refused.into_iter().flatten().filter(again));
         kept.append(&mut inner.pending);
         inner.pending = kept;
-        inner.committing = false;
+        if attaches {
+            inner.attaching = false;
+        } else {
+            inner.committing = false;
+        }
         let head = inner.state.head;
         drop(inner);
+        disk.settled.notify_all();
         if let Some(settle) = settle {
             settle(&store, failed.is_none());
         }
@@ -244,6 +299,40 @@ fn prepare(
     }
     inner.pending.clear();
     Ok((records, parts, roots))
+}
+
+/// The records that attach something: together they list all that it leads to, the last one names it.
+fn attaching(
+    disk: &Disk,
+    inner: &Inner,
+    store: &Shared,
+    entry: Entry,
+    needs: &[Hash],
+) -> Result<(Vec<Record>, Vec<Vec<Entry>>), StoreError> {
+    if inner.state.removed {
+        return Err(StoreError::NoAgent(disk.id()));
+    }
+    let mut listed: Vec<&[Hash]> = needs.chunks(ATTACHED_NEEDS).collect();
+    if listed.is_empty() {
+        listed.push(&[]);
+    }
+    let mut parts = vec![Vec::new(); listed.len()];
+    if !inner.opened {
+        parts[0].push(Entry::Opened { incarnation: store.incarnation });
+    }
+    let last = parts.len() - 1;
+    parts[last].push(entry);
+    let mut records = Vec::with_capacity(parts.len());
+    for (part, needs) in parts.iter().zip(listed) {
+        records.push(Record {
+            agent: disk.id(),
+            epoch: inner.writer,
+            sequence: Sequence(inner.state.sequence.0 + records.len() as u64 + 1),
+            needs: needs.to_vec(),
+            body: entry::encode(part)?,
+        });
+    }
+    Ok((records, parts))
 }
 
 /// The addresses that a record names, which are durable before it is.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::commit::Commit;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
@@ -65,6 +65,9 @@ pub(super) struct Inner {
     pub turn: Option<OpenTurn>,
     /// A commit is under way.
     pub committing: bool,
+    /// A record that attaches something is on its way, which every other commit waits for: it is under way
+    /// already, and waits for nothing but the log.
+    pub attaching: bool,
     /// The log holds changes that are pending all the same: a commit was refused half-way.
     pub withdraw: bool,
     /// The epoch in which this opening of the store writes.
@@ -85,6 +88,8 @@ pub struct Disk {
     /// The shared zones among the agent's.
     pub(super) mounts: Mounts,
     role: Role,
+    /// Woken when a commit is over.
+    pub(super) settled: Condvar,
 }
 
 impl fmt::Debug for Disk {
@@ -101,6 +106,7 @@ impl Disk {
             pending: Vec::new(),
             turn: None,
             committing: false,
+            attaching: false,
             withdraw: false,
             writer,
             opened,
@@ -108,11 +114,24 @@ impl Disk {
             pressure: 0,
         };
         let (id, role) = (inner.state.id, inner.state.role);
-        Arc::new(Self { id, inner: Mutex::new(inner), store: Arc::downgrade(store), mounts, role })
+        Arc::new(Self {
+            id,
+            inner: Mutex::new(inner),
+            store: Arc::downgrade(store),
+            mounts,
+            role,
+            settled: Condvar::new(),
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`lock`](Self::lock), once nothing is being attached.
+    pub(super) fn lock_settled(&self) -> MutexGuard<'_, Inner> {
+        let inner = self.lock();
+        self.settled.wait_while(inner, |it| it.attaching).unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn store(&self) -> Result<Arc<Shared>, StoreError> {
@@ -387,7 +406,7 @@ impl Disk {
     /// Throws away what is not durable: the zones stand where they were committed last. For a turn
     /// whose commit was refused.
     pub fn abandon(&self) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_settled();
         if inner.committing {
             return Err(StoreError::Busy);
         }

@@ -172,6 +172,13 @@ pub enum Entry {
     },
     /// The agent is gone, and so is its name.
     Removed,
+    /// Something is attached to a generation that is kept.
+    Attached {
+        /// Which.
+        generation: GenerationNumber,
+        /// The root of what is attached; stored, whatever its length.
+        root: Payload,
+    },
 }
 
 impl Payload {
@@ -204,6 +211,7 @@ impl Entry {
             Self::About(p) | Self::Fact(p) => Some(p),
             Self::TurnBegan { event, .. } => Some(event),
             Self::TurnEnded { outcome, .. } => Some(outcome),
+            Self::Attached { root, .. } => Some(root),
             _ => None,
         }
     }
@@ -239,7 +247,8 @@ impl Entry {
             | Self::TurnBegan { .. }
             | Self::Fact(_)
             | Self::Changes(..)
-            | Self::Generation { .. } => false,
+            | Self::Generation { .. }
+            | Self::Attached { .. } => false,
         }
     }
 }

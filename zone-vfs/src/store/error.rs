@@ -153,6 +153,14 @@ pub enum StoreError {
         /// The limit.
         limit: usize,
     },
+    /// More than can be attached to a generation.
+    #[error("an attachment of {bytes} bytes: at most {limit} are accepted")]
+    AttachmentTooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A turn or a commit of the agent is going on.
     #[error("the agent is busy with a turn")]
     Busy,

@@ -7,11 +7,13 @@
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
 //!   puts the log back on top.
+//! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
 //!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
 //! - `diff` compares what stood at different times.
 
 mod agents;
+mod attachment;
 mod backup;
 mod blob;
 mod catalogue;
@@ -46,6 +48,7 @@ use crate::log::{Log, LogPosition};
 use crate::segment::Segments;
 
 pub use self::agents::{DamagedAgent, NewAgent};
+pub use self::attachment::{ATTACHMENT_CHUNK, Attachment, Fill, MAX_ATTACHMENT, MAX_ATTACHMENT_ABOUT};
 pub use self::backup::{BackupFile, BackupReport, MAX_FILE_NAME, ReadSeek, RestoreReport};
 pub use self::blob::MAX_PAYLOAD;
 pub use self::diff::{DiskDifferences, ZoneDifferences};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::catalogue::{self, StoredAgent, StoredState};
 use super::entry::Payload;
-use super::{StoreError, TurnRecord};
+use super::{StoreError, TurnRecord, attachment};
 use crate::chunks::{ChunkStore, FrameKind};
 use crate::id::{AgentId, GenerationNumber, Hash, Inode};
 use crate::segment::Segments;
@@ -23,6 +23,8 @@ pub(super) enum Part {
     Carried,
     /// Turns that are over.
     History,
+    /// What is attached to a generation.
+    Attachment,
     /// A zone.
     Zone(u16),
 }
@@ -53,6 +55,7 @@ impl fmt::Display for Place {
             Part::Catalogue | Part::State => f.write_str(": its state"),
             Part::Carried => f.write_str(": records that wait"),
             Part::History => f.write_str(": its history"),
+            Part::Attachment => f.write_str(": what is attached to it"),
             Part::Zone(index) => write!(f, ": zone {index}"),
         }
     }
@@ -175,6 +178,9 @@ impl<'a, V: Visitor> Reach<'a, V> {
                     self.root(&hash)?;
                 }
             }
+            if let Some(root) = &generation.attachment {
+                self.attachment(root)?;
+            }
         }
         self.place.generation = None;
         Ok(())
@@ -183,6 +189,27 @@ impl<'a, V: Visitor> Reach<'a, V> {
     fn turns(&mut self, turns: &[TurnRecord]) -> Result<(), StoreError> {
         for payload in turns.iter().flat_map(TurnRecord::payloads) {
             self.payload(payload)?;
+        }
+        Ok(())
+    }
+
+    /// What is attached to a generation, by its root.
+    pub fn attachment(&mut self, root: &Payload) -> Result<(), StoreError> {
+        self.place.part = Part::Attachment;
+        if !self.payload(root)? {
+            return Ok(());
+        }
+        let first = root.needs().first().copied().unwrap_or(Hash([0; 32]));
+        let leaves = attachment::leaves(root, &Uncached(self.segments));
+        for leaf in self.read(&first, leaves)?.into_iter().flatten() {
+            if !self.frame(FrameKind::Catalogue, &leaf)? {
+                continue;
+            }
+            let read = self.segments.read(&leaf).map_err(StoreError::from);
+            let chunks = read.and_then(|bytes| attachment::leaf_chunks(&bytes));
+            for chunk in self.read(&leaf, chunks)?.into_iter().flatten() {
+                self.frame(FrameKind::Chunk, &chunk)?;
+            }
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::agents::Slot;
 use super::catalogue;
 use super::disk::Disk;
-use super::entry::Cause;
+use super::entry::{Cause, Payload};
 use super::reach::{Place, Reach, Visitor};
 use super::state::State;
 use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
@@ -111,8 +111,15 @@ struct Plan {
     remove: Vec<(AgentId, String)>,
     drop: BTreeMap<AgentId, Vec<GenerationNumber>>,
     /// What hangs on these, to say what came of it.
-    removed: Vec<(FrameKind, Hash)>,
-    dropped: Vec<(FrameKind, Hash)>,
+    removed: Parts,
+    dropped: Parts,
+}
+
+/// Addresses that something hangs on.
+#[derive(Default)]
+struct Parts {
+    frames: Vec<(FrameKind, Hash)>,
+    attachments: Vec<Payload>,
 }
 
 impl Plan {
@@ -227,9 +234,13 @@ impl Shared {
         let mut marker = Marker { segments: &self.segments, plan, needed: 0, damage: Vec::new() };
         let mut reach = Reach::new(&self.segments, &mut marker);
         reach.catalogue(&hash)?;
-        for (kind, hash) in resident {
+        for (kind, hash) in resident.frames {
             reach.place = Place::default();
             if kind == FrameKind::Node { reach.root(&hash)? } else { reach.frame(kind, &hash).map(|_| ())? }
+        }
+        for root in &resident.attachments {
+            reach.place = Place::default();
+            reach.attachment(root)?;
         }
         report.needed = marker.needed;
         report.damage = marker.damage;
@@ -250,8 +261,8 @@ impl Shared {
     }
 
     /// The addresses that memory knows and perhaps no catalogue does.
-    fn resident(&self, plan: &Plan) -> Result<Vec<(FrameKind, Hash)>, StoreError> {
-        let mut found = Vec::new();
+    fn resident(&self, plan: &Plan) -> Result<Parts, StoreError> {
+        let mut found = Parts::default();
         let (roots, departed) = self.readers.needed();
         for root in &roots {
             parts_of(root, &mut found);
@@ -266,13 +277,15 @@ impl Shared {
         };
         for disk in live.iter().chain(&departed) {
             let mut inner = disk.lock();
-            found.extend(commit::needs(&inner.pending).into_iter().map(|hash| (FrameKind::Chunk, hash)));
-            found.extend(inner.held.iter().map(|hash| (FrameKind::Catalogue, *hash)));
+            found
+                .frames
+                .extend(commit::needs(&inner.pending).into_iter().map(|hash| (FrameKind::Chunk, hash)));
+            found.frames.extend(inner.held.iter().map(|hash| (FrameKind::Catalogue, *hash)));
             for zone in &mut inner.state.zones {
                 // brings the trees up to date with open files
                 zone.working.snapshot()?;
                 for tree in zone.working.trees_in_use() {
-                    tree.stored_parts(&mut |kind, hash| found.push((kind, hash)));
+                    tree.stored_parts(&mut |kind, hash| found.frames.push((kind, hash)));
                 }
             }
             let id = disk.id();
@@ -282,11 +295,11 @@ impl Shared {
     }
 
     /// What hangs on these, and is not marked.
-    fn count(&self, roots: &[(FrameKind, Hash)]) -> Given {
+    fn count(&self, parts: &Parts) -> Given {
         let mut counter =
             Counter { segments: &self.segments, seen: Marks::default(), given: Given::default() };
         let mut reach = Reach::new(&self.segments, &mut counter);
-        for (kind, hash) in roots {
+        for (kind, hash) in &parts.frames {
             // a report is no reason to fail
             let _ = if *kind == FrameKind::Node {
                 reach.root(hash)
@@ -294,19 +307,22 @@ impl Shared {
                 reach.frame(*kind, hash).map(|_| ())
             };
         }
+        for root in &parts.attachments {
+            let _ = reach.attachment(root);
+        }
         counter.given
     }
 }
 
 /// The addresses that are known of a root.
-fn parts_of(root: &ZoneRoot, found: &mut Vec<(FrameKind, Hash)>) {
+fn parts_of(root: &ZoneRoot, found: &mut Parts) {
     for tree in [root.tree(), root.history_tree()] {
-        tree.stored_parts(&mut |kind, hash| found.push((kind, hash)));
+        tree.stored_parts(&mut |kind, hash| found.frames.push((kind, hash)));
     }
 }
 
 /// The addresses that are known of a state, but for what its zones hold now.
-fn state_parts(state: &State, found: &mut Vec<(FrameKind, Hash)>, wants: impl Fn(GenerationNumber) -> bool) {
+fn state_parts(state: &State, found: &mut Parts, wants: impl Fn(GenerationNumber) -> bool) {
     let mut payloads = vec![&state.about];
     payloads.extend(state.turn.as_ref().map(|turn| &turn.event));
     payloads.extend(state.history.pieces.iter().map(|piece| &piece.content));
@@ -318,8 +334,9 @@ fn state_parts(state: &State, found: &mut Vec<(FrameKind, Hash)>, wants: impl Fn
     for generation in state.generations.values().filter(|it| wants(it.number)) {
         payloads.push(&generation.about);
         generation.roots.iter().for_each(|root| parts_of(root, found));
+        found.attachments.extend(generation.attachment.clone());
     }
-    found.extend(payloads.iter().flat_map(|it| it.needs()).map(|hash| (FrameKind::Catalogue, *hash)));
+    found.frames.extend(payloads.iter().flat_map(|it| it.needs()).map(|hash| (FrameKind::Catalogue, *hash)));
 }
 
 impl Plan {
@@ -347,7 +364,8 @@ impl Plan {
         for generation in numbers.iter().filter_map(|number| state.generations.get(number)) {
             generation.roots.iter().for_each(|root| parts_of(root, &mut self.dropped));
             let about = generation.about.needs().iter().map(|hash| (FrameKind::Catalogue, *hash));
-            self.dropped.extend(about);
+            self.dropped.frames.extend(about);
+            self.dropped.attachments.extend(generation.attachment.clone());
         }
         if !numbers.is_empty() {
             self.drop.insert(state.id, numbers);

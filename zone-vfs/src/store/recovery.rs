@@ -329,7 +329,7 @@ impl Recovery {
         let Some(created @ Entry::Created { role, name, zones, parent, .. }) = first else {
             return Err(inconsistent("records of an agent that was never created".into()));
         };
-        let roots = match parent {
+        let begins_as = match parent {
             Some((parent, generation)) => {
                 if self.damaged.contains_key(parent) || self.waiting.contains(parent) {
                     return Err(inconsistent("its parent is damaged".into()));
@@ -342,16 +342,12 @@ impl Recovery {
                     parent.abandon();
                 }
                 let found = parent.generations.get(generation);
-                Some(
-                    found
-                        .ok_or_else(|| inconsistent("its parent's generation is not there".into()))?
-                        .roots
-                        .clone(),
-                )
+                let missing = || inconsistent("its parent's generation is not there".into());
+                Some(found.ok_or_else(missing)?.clone())
             }
             None => None,
         };
-        let state = State::new(id, created, roots.as_deref(), self.segments.clone())?;
+        let state = State::new(id, created, begins_as.as_ref(), self.segments.clone())?;
         let taken = match role {
             Role::Agent => self.agents.names.contains_key(name),
             Role::SharedZone => self.agents.shared.names.contains_key(name),

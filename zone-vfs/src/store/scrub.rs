@@ -331,7 +331,10 @@ impl Visitor for Finder<'_> {
             zone,
             path,
             hash: *hash,
-            reason: error.to_string(),
+            reason: match place.part {
+                Part::Attachment => format!("what is attached to it: {error}"),
+                _ => error.to_string(),
+            },
         });
         Ok(())
     }

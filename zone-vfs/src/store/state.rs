@@ -63,6 +63,8 @@ pub struct Generation {
     pub at: Timestamp,
     /// A root for each zone, in the order of the agent's zones.
     pub roots: Vec<ZoneRoot>,
+    /// The root of what is attached to it.
+    pub attachment: Option<Payload>,
 }
 
 impl std::fmt::Debug for Generation {
@@ -133,16 +135,18 @@ pub(super) struct State {
     pub removed: bool,
     /// The generation for whose handles files are open although no instance runs. Follows from no record.
     pub standing_by: Option<GenerationNumber>,
+    /// Of a fork that has no generation yet: what is attached to the one that it is a fork of.
+    pub parents_attachment: Option<Payload>,
     pub chunks: Arc<dyn ChunkStore>,
 }
 
 impl State {
-    /// A new agent. Without a parent its zones are empty; otherwise they are what the contracts give
-    /// a fork of the parent's generation, whose zones have the same order.
+    /// A new agent. Without a generation of a parent its zones are empty; otherwise they are what the contracts
+    /// give a fork of that generation, whose zones have the same order.
     pub fn new(
         id: AgentId,
         entry: &Entry,
-        parent_roots: Option<&[ZoneRoot]>,
+        begins_as: Option<&Generation>,
         chunks: Arc<dyn ChunkStore>,
     ) -> Result<Self, StoreError> {
         use crate::contract::lifecycle::OnFork;
@@ -160,7 +164,7 @@ impl State {
                 zones.push(ZoneState::settled(Zone::from_root(root.clone(), chunks.clone()), root));
                 continue;
             }
-            let inherited = parent_roots.and_then(|roots| roots.get(index));
+            let inherited = begins_as.and_then(|it| it.roots.get(index));
             let mut working =
                 if let (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) =
                     (inherited, spec.kind.on_fork())
@@ -195,6 +199,7 @@ impl State {
             history: History::default(),
             removed: false,
             standing_by: None,
+            parents_attachment: begins_as.and_then(|it| it.attachment.clone()),
             chunks,
         })
     }
@@ -278,6 +283,12 @@ impl State {
                 }
             }
             Entry::Removed => self.removed = true,
+            Entry::Attached { generation, root } => {
+                // one that was dropped meanwhile needs nothing
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    generation.attachment = Some(root);
+                }
+            }
         }
         Ok(())
     }
@@ -361,10 +372,24 @@ impl State {
     fn add_generation(&mut self, cause: Cause, about: Payload, at: Timestamp, roots: Vec<ZoneRoot>) {
         let number = self.next_generation;
         self.next_generation = number.next();
+        let attachment = self.inherited(number, &cause);
         if !matches!(cause, Cause::Side(_)) {
             self.head = number;
         }
-        self.generations.insert(number, Generation { number, cause, about, turn: self.last_turn, at, roots });
+        let turn = self.last_turn;
+        self.generations.insert(number, Generation { number, cause, about, turn, at, roots, attachment });
+    }
+
+    /// What is attached to a generation from its beginning: it was made of another without a turn between, and
+    /// what the embedder attaches to it is the same.
+    fn inherited(&mut self, number: GenerationNumber, cause: &Cause) -> Option<Payload> {
+        let of = match cause {
+            Cause::Forked if number == GenerationNumber(0) => return self.parents_attachment.take(),
+            Cause::Rewound(to) => *to,
+            Cause::Paused | Cause::Operated => self.head,
+            Cause::Created | Cause::Turn | Cause::Forked | Cause::Side(_) => return None,
+        };
+        self.generations.get(&of)?.attachment.clone()
     }
 
     /// Drops the oldest generations of ended turns where more than [`KEPT_TURN_GENERATIONS`] are kept.

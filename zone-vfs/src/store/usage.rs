@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
 use super::catalogue::{self, StoredAgent};
+use super::entry::Payload;
 use super::reach::{Part, Place, Reach, Visitor};
-use super::{Shared, Store, StoreError};
+use super::{Shared, Store, StoreError, attachment};
 use crate::chunks::FrameKind;
 use crate::id::{AgentId, GenerationNumber, Hash};
 use crate::segment::{FrameTable, Location, Marks, SegmentStats, Segments};
@@ -38,6 +39,8 @@ pub struct AgentUsage {
     pub is_shared_zone: bool,
     /// All of it: its zones as they stand, its generations, its history.
     pub all: Bytes,
+    /// What is attached to its generations. `logical` is what is attached to the one that it stands at.
+    pub attachments: Bytes,
     /// Its zones, by name, each with all that generations hold of it.
     pub zones: Vec<(String, Bytes)>,
     /// Its generations. Here `shared` counts twice what is twice in one generation.
@@ -151,8 +154,10 @@ struct Counter<'a> {
     is_damaged: bool,
 }
 
-/// Owners that each agent has: itself, and one for each zone.
-const OWNERS: u32 = 1 + super::MAX_ZONES as u32;
+/// Owners that each agent has: itself, one for each zone, and one for what is attached to its generations.
+const OWNERS: u32 = 2 + super::MAX_ZONES as u32;
+/// The last of them.
+const ATTACHMENTS: u32 = OWNERS - 1;
 
 impl<'a> Counter<'a> {
     fn new(segments: &'a Segments) -> Self {
@@ -193,6 +198,8 @@ impl<'a> Counter<'a> {
         else {
             return;
         };
+        let Owned { unique, reached } = own[ATTACHMENTS as usize];
+        agent.attachments = Bytes { logical: 0, unique, shared: reached.saturating_sub(unique) };
         for (index, (spec, (_, head, _))) in state.specs.iter().zip(&state.zones).enumerate() {
             let Owned { unique, reached } = own[index + 1];
             let shared = reached.saturating_sub(unique);
@@ -209,9 +216,34 @@ impl<'a> Counter<'a> {
             let reached: u64 =
                 generation.roots.iter().flat_map(StoredRoot::trees).map(|hash| self.sum(&hash)).sum();
             let logical = generation.roots.iter().map(|root| root.counters.usage.bytes).sum();
-            let shared = (about + reached).saturating_sub(unique);
+            let (length, attached) = self.attached(generation.attachment.as_ref());
+            if generation.number == state.head {
+                agent.attachments.logical = length;
+            }
+            let shared = (about + reached + attached).saturating_sub(unique);
             agent.generations.push((generation.number, Bytes { logical, unique, shared }));
         }
+    }
+
+    /// The length of what is attached, and the bytes of its frames, as far as it reads.
+    fn attached(&mut self, root: Option<&Payload>) -> (u64, u64) {
+        let Some(root) = root else { return (0, 0) };
+        // what does not read was reported by the walk before
+        let Ok((length, leaves)) = attachment::leaves_and_len(root, self.segments) else { return (0, 0) };
+        let mut sum: u64 = root.needs().iter().map(|hash| self.len(hash)).sum();
+        for leaf in leaves {
+            let Ok(place) = self.segments.locate(&leaf) else { continue };
+            let mut known = self.sums.get(place);
+            if known == 0 {
+                let read = self.segments.read(&leaf).map_err(StoreError::from);
+                let chunks = read.and_then(|bytes| attachment::leaf_chunks(&bytes));
+                let below: u64 = chunks.into_iter().flatten().map(|hash| self.len(&hash)).sum();
+                known = place.bytes() + below;
+                self.sums.set(place, known);
+            }
+            sum += known;
+        }
+        (length, sum)
     }
 
     fn len(&self, hash: &Hash) -> u64 {
@@ -261,7 +293,11 @@ impl Visitor for Counter<'_> {
     fn visit(&mut self, place: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
         let frame = self.segments.locate(hash)?;
         let bytes = frame.bytes();
-        let me = self.base + if let Part::Zone(index) = place.part { u32::from(index) + 1 } else { 0 };
+        let me = match place.part {
+            Part::Zone(index) => self.base + u32::from(index) + 1,
+            Part::Attachment => self.base + ATTACHMENTS,
+            _ => self.base,
+        };
         let is_new = self.seen.add(frame);
         if is_new {
             self.owners[me as usize].reached += bytes;
@@ -270,7 +306,7 @@ impl Visitor for Counter<'_> {
         let is = match was {
             0 => me,
             was if was == me || was == SEVERAL || was == self.base => was,
-            // of two zones of this agent
+            // of two of this agent's
             was if was > self.base => self.base,
             _ => SEVERAL,
         };

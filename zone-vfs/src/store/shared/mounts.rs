@@ -121,5 +121,6 @@ impl Disk {
 
     fn unreserve(&self) {
         self.lock().committing = false;
+        self.settled.notify_all();
     }
 }

@@ -24,6 +24,7 @@ fn fill(store: &Store) {
     write(&scribe, WORKSPACE, "large", &b"sixteen bytes...".repeat(6_000));
     write(&scribe, LOGS, "log", b"wrote\n");
     end(&scribe, b"first reply").unwrap();
+    attachments::attach(&scribe, GenerationNumber(1), &attachments::sparse(1, 2)).unwrap();
     let gone = create(store, "gone");
     store.checkpoint().unwrap();
     fork(store, &scribe, GenerationNumber(1), "fork").unwrap();
@@ -42,6 +43,7 @@ fn fill(store: &Store) {
     mark(&scribe).unwrap();
     wait(|done| scribe.set_about(b"about it", done)).unwrap();
     let fork = find(store, "fork");
+    attachments::attach(&fork, GenerationNumber(0), &attachments::sparse(2, 1)).unwrap();
     fork.begin(TurnStyle::Transaction, b"never ended").unwrap();
     write(&fork, EPISODIC, "diary", b"It went on.\n");
     write(&fork, WORKSPACE, "large", b"replaced");
@@ -73,7 +75,10 @@ fn check(store: &Store) {
     assert_eq!(causes, [Cause::Created, Cause::Turn, side, Cause::Turn, rewound, Cause::Paused]);
     assert_eq!(*scribe.generations[&2].1[usize::from(SEMANTIC)]["weather"], b"hail");
     assert_eq!(*scribe.generations[&3].1[usize::from(WORKSPACE)]["small"], b"kept");
+    let first = attachments::digest(&attachments::sparse(1, 2));
+    assert_eq!(scribe.attached, [(1, first), (4, first), (5, first)].into());
     let fork = see(&find(store, "fork"));
+    assert_eq!(fork.attached, [(0, attachments::digest(&attachments::sparse(2, 1)))].into());
     assert_eq!(*fork.zones[usize::from(EPISODIC)]["diary"], b"It rained.\nIt went on.\n");
     assert_eq!(*fork.zones[usize::from(WORKSPACE)]["large"], large);
     assert_eq!(*fork.generations[&1].1[usize::from(WORKSPACE)]["large"], b"replaced");

@@ -1,6 +1,7 @@
 //! The store over simulated and real devices: by example, against a model under crashes, and with
 //! everything that can be refused.
 
+mod attachments;
 mod backup;
 mod changes;
 mod commits;
@@ -216,6 +217,7 @@ struct Seen {
     last_turn: u64,
     history: Vec<(u64, Result<Vec<u8>, String>)>,
     generations: BTreeMap<u64, (Cause, Vec<Files>)>,
+    attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
 }
@@ -223,10 +225,18 @@ struct Seen {
 fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
     let info = disk.info()?;
     let zones = 0..KINDS.len() as u16;
-    let mut generations = BTreeMap::new();
+    let (mut generations, mut attached) = (BTreeMap::new(), BTreeMap::new());
+    let mut lately: Option<(Payload, Hash)> = None;
     // most zones do not change from one generation to the next
     let mut last: Vec<Option<(ZoneRoot, Files)>> = vec![None; KINDS.len()];
     for generation in disk.generations() {
+        if let Some(root) = generation.attachment {
+            let known = lately.take().filter(|(same, _)| *same == root);
+            let what =
+                known.map_or_else(|| attachments::read_digest(disk, generation.number), |it| Ok(it.1))?;
+            attached.insert(generation.number.0, what);
+            lately = Some((root, what));
+        }
         let mut all = Vec::new();
         for ((index, root), last) in zones.clone().zip(generation.roots).zip(&mut last) {
             let files = match last {
@@ -255,6 +265,7 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         last_turn: info.last_turn.0,
         history,
         generations,
+        attached,
         next: disk.next_generation().0,
         head: info.head.0,
     })

@@ -50,6 +50,7 @@ pub struct ModelAgent {
     last_turn: u64,
     history: Vec<(u64, Result<Vec<u8>, String>)>,
     pub generations: BTreeMap<u64, (Cause, Vec<Files>)>,
+    attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
 }
@@ -65,6 +66,7 @@ impl ModelAgent {
             last_turn: 0,
             history: Vec::new(),
             generations: BTreeMap::new(),
+            attached: BTreeMap::new(),
             next: 0,
             head: 0,
         };
@@ -82,6 +84,7 @@ impl ModelAgent {
         }
         (child.next, child.generations) = (0, BTreeMap::new());
         child.generation(Cause::Forked);
+        child.attached.extend(self.attached.get(&at).map(|what| (0, *what)));
         child
     }
 
@@ -94,6 +97,7 @@ impl ModelAgent {
             last_turn: self.last_turn,
             history: self.history.clone(),
             generations: self.generations.clone(),
+            attached: self.attached.clone(),
             next: self.next,
             head: self.head,
         }
@@ -109,6 +113,13 @@ impl ModelAgent {
     }
 
     fn put_generation(&mut self, cause: Cause, files: Vec<Files>) {
+        let like = match &cause {
+            Cause::Paused => Some(self.head),
+            Cause::Rewound(to) => Some(to.0),
+            _ => None,
+        };
+        let inherited = like.and_then(|like| self.attached.get(&like).copied());
+        self.attached.extend(inherited.map(|what| (self.next, what)));
         if !matches!(cause, Cause::Side(_)) {
             self.head = self.next;
         }
@@ -127,6 +138,7 @@ impl ModelAgent {
         let sides = newest(sides, &is_side);
         for number in turns.iter().chain(&sides).filter(|number| **number != self.head) {
             self.generations.remove(number);
+            self.attached.remove(number);
         }
     }
 
@@ -144,6 +156,10 @@ impl ModelAgent {
         let zone = &mut self.zones[usize::from(zone)];
         zone.touched = true;
         change(&mut zone.working);
+    }
+
+    pub fn attach(&mut self, generation: u64, what: &[u8]) {
+        self.attached.insert(generation, attachments::digest(what));
     }
 
     pub fn begin(&mut self, style: TurnStyle) {

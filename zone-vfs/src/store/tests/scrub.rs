@@ -42,7 +42,7 @@ fn filled(device: &Simulated) -> (Store, Hash) {
     (store, lost.unwrap())
 }
 
-fn damage(device: &Simulated, hash: &Hash) {
+pub(super) fn damage(device: &Simulated, hash: &Hash) {
     let mut hit = 0;
     for name in device.list("segments").unwrap() {
         device

@@ -1,5 +1,6 @@
 //! What the agents do, step by step, and what the model says of it.
 
+use super::super::attachments;
 use super::super::changes::ZoneChange;
 use super::super::commits::Commit;
 use super::*;
@@ -144,6 +145,7 @@ impl Work {
             58..68 => self.begin(),
             68..71 => self.abandon(),
             71..75 => self.reap(),
+            75..79 => self.attach(),
             _ => self.commit(),
         }
     }
@@ -272,6 +274,31 @@ impl Work {
             }
             Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
             Err(e) if e.is_no_space() => Ok(false),
+            Err(e) => self.broken(&e),
+        }
+    }
+
+    /// Attaches something to a generation, whatever else the agent is at.
+    fn attach(&mut self) -> Goes {
+        let (name, disk) = self.any_agent();
+        let at = self.model[&name].any_generation(&mut self.rng);
+        let what = attachments::sparse(self.rng.below(6), self.rng.below(5));
+        self.steps.push(format!("attach {} to {name}@{at}", what.len()));
+        let before = self.model[&name].clone();
+        let mut after = before.clone();
+        after.attach(at, &what);
+        self.allow(&name, vec![Some(before.clone()), Some(after.clone())]);
+        match attachments::attach(&disk, GenerationNumber(at), &what) {
+            Ok(_) => {
+                self.allow(&name, vec![Some(after.clone())]);
+                self.model.insert(name, after);
+                Ok(true)
+            }
+            Err(e) if e.is_no_space() => {
+                self.allow(&name, vec![Some(before)]);
+                self.device.heal_space();
+                Ok(true)
+            }
             Err(e) => self.broken(&e),
         }
     }
