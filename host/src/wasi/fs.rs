@@ -1,11 +1,15 @@
 //! The filesystem, version-neutral: handles to zone operations. All meaning is the zone's own.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use zone_vfs::contract::{Operation, Principal, check};
 use zone_vfs::id::{Inode, Timestamp};
 use zone_vfs::store::Disk;
 use zone_vfs::tree::{FileKind, Name};
-use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
+use zone_vfs::zone::{Access, DirEntry, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
 
+use super::bytes::Blob;
 use super::delegate_generated::Kind;
 use super::object::{Descriptor, Flags, Object};
 use super::state::GuestState;
@@ -51,6 +55,17 @@ impl From<HandleError> for FsError {
     }
 }
 
+/// Entries of a folder that are read at once, of which the guest takes one after the other.
+const LISTED_AHEAD: usize = 64;
+
+/// What was read ahead for the directory stream that was read last.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// The stream; 0 is none.
+    handle: u32,
+    ahead: VecDeque<DirEntry>,
+}
+
 /// Bytes of file content that a zone keeps in memory before they go to the chunk store.
 const RESIDENT: usize = 64 << 20;
 
@@ -58,6 +73,31 @@ const RESIDENT: usize = 64 << 20;
 #[inline]
 fn bound_memory(zone: &mut Zone) -> Result<(), ZoneError> {
     if zone.resident_bytes() > RESIDENT { zone.spill() } else { Ok(()) }
+}
+
+/// A file, and how it is worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The index of its zone.
+    pub zone: u16,
+    /// The file.
+    pub inode: Inode,
+    /// Who works on it, and when.
+    pub access: Access,
+}
+
+/// Writes all of `bytes`, at `position` or at the end, or nothing.
+#[inline]
+pub(super) fn write_at(disk: &Disk, place: Place, position: Option<u64>, bytes: &[u8]) -> FsResult<()> {
+    let Place { zone, inode, access } = place;
+    let written = disk.zone(zone, |z| {
+        match position {
+            Some(at) => drop(z.write(access, inode, at, bytes)?),
+            None => drop(z.append(access, inode, bytes)?),
+        }
+        bound_memory(z)
+    });
+    Ok(written.ok_or(FsError::Code(ErrorCode::BadDescriptor))??)
 }
 
 /// The result of a filesystem call.
@@ -87,6 +127,12 @@ pub enum NewTime {
     Now,
     /// This.
     At(Timestamp),
+}
+
+fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 impl GuestState {
@@ -285,7 +331,7 @@ impl GuestState {
     }
 
     #[inline]
-    pub(super) fn fs_read(&mut self, handle: u32, length: u64, offset: u64) -> FsResult<(Vec<u8>, bool)> {
+    pub(super) fn fs_read(&mut self, handle: u32, length: u64, offset: u64) -> FsResult<(Blob, bool)> {
         let d = self.file(handle)?;
         if !d.flags.read {
             return Err(ErrorCode::BadDescriptor.into());
@@ -295,57 +341,39 @@ impl GuestState {
         Ok((bytes, end))
     }
 
-    /// Up to `length` bytes; none at the end.
+    /// Up to `length` bytes; none at the end. Only there, and beyond [`MAX_READ`], are they fewer.
     #[inline]
-    pub(super) fn read_at(&mut self, zone: u16, inode: Inode, offset: u64, length: u64) -> FsResult<Vec<u8>> {
+    pub(super) fn read_at(&mut self, zone: u16, inode: Inode, offset: u64, length: u64) -> FsResult<Blob> {
         self.on(zone, |z, access| {
             let size = z.stat(access, inode)?.size;
             let length = length.min(MAX_READ).min(size.saturating_sub(offset)) as usize;
+            let shared = z.read_shared(access, inode, offset, length)?;
+            if shared.len() == length {
+                return Ok(Blob::Zone(shared));
+            }
             let mut bytes = vec![0; length];
             let read = z.read(access, inode, offset, &mut bytes)?;
             bytes.truncate(read);
-            Ok(bytes)
+            Ok(Blob::Own(bytes))
         })
     }
 
+    /// Where a write through the descriptor goes.
     #[inline]
-    pub(super) fn fs_write(&mut self, handle: u32, bytes: &[u8], offset: u64) -> FsResult<u64> {
+    pub(super) fn fs_sink(&mut self, handle: u32) -> FsResult<(Arc<Disk>, Place)> {
         let d = self.file(handle)?;
         if !d.flags.write {
             return Err(ErrorCode::BadDescriptor.into());
         }
-        let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
-        let written = self.on(d.zone, |z, access| {
-            let written = z.write(access, d.inode, offset, bytes)?;
-            bound_memory(z)?;
-            Ok(written)
-        })?;
-        Ok(written as u64)
+        self.file_place(d.zone, d.inode)
     }
 
-    /// Writes all of `bytes`, at `position` or at the end.
-    pub(super) fn write_all_at(
-        &mut self,
-        zone: u16,
-        inode: Inode,
-        position: Option<u64>,
-        bytes: &[u8],
-    ) -> Result<(), FsError> {
-        self.on(zone, |z, access| match position {
-            None => {
-                z.append(access, inode, bytes)?;
-                bound_memory(z)
-            }
-            Some(mut at) => {
-                let mut rest = bytes;
-                while !rest.is_empty() {
-                    let written = z.write(access, inode, at, rest)?;
-                    rest = &rest[written..];
-                    at += written as u64;
-                }
-                bound_memory(z)
-            }
-        })
+    /// A file with its disk, for a call that works on it without the rest of the state.
+    #[inline]
+    pub(super) fn file_place(&mut self, zone: u16, inode: Inode) -> FsResult<(Arc<Disk>, Place)> {
+        let access = self.access();
+        let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;
+        Ok((disk, Place { zone, inode, access }))
     }
 
     pub(super) fn fs_read_directory(&mut self, handle: u32) -> FsResult<u32> {
@@ -364,15 +392,22 @@ impl GuestState {
         let Object::DirectoryStream { zone, inode, after } = self.table.get(handle)? else {
             return Err(self.table.wrong(handle, "a directory-entry-stream").into());
         };
-        let (zone, inode) = (*zone, *inode);
-        let after = after.as_deref().and_then(Name::new);
-        let mut entries = self.on(zone, |z, access| z.readdir(access, inode, after.as_ref(), 1))?;
-        let Some(entry) = entries.pop() else { return Ok(None) };
-        if let Object::DirectoryStream { after, .. } = self.table.get_mut(handle)? {
-            *after = Some(entry.name.as_bytes().to_vec());
+        if self.listing.handle != handle || self.listing.ahead.is_empty() {
+            let (zone, inode) = (*zone, *inode);
+            let after = after.as_deref().and_then(Name::new);
+            let some = self.on(zone, |z, access| z.readdir(access, inode, after.as_ref(), LISTED_AHEAD))?;
+            self.listing = Listing { handle, ahead: some.into() };
         }
-        match String::from_utf8(entry.name.as_bytes().to_vec()) {
-            Ok(name) => Ok(Some((entry.kind, name))),
+        let Some(entry) = self.listing.ahead.pop_front() else { return Ok(None) };
+        let name = entry.name.as_bytes();
+        // what is read ahead is forgotten at a pause: the listing goes on from here
+        if let Object::DirectoryStream { after, .. } = self.table.get_mut(handle)? {
+            let after = after.get_or_insert_default();
+            after.clear();
+            after.extend_from_slice(name);
+        }
+        match std::str::from_utf8(name) {
+            Ok(name) => Ok(Some((entry.kind, name.to_string()))),
             Err(_) => Err(ErrorCode::IllegalByteSequence.into()),
         }
     }
@@ -447,17 +482,17 @@ impl GuestState {
         Ok((a.zone, a.inode) == (b.zone, b.inode))
     }
 
-    /// A hash of what identifies an object and its state, as `metadata-hash` asks for.
+    /// A hash of what identifies an object and its state, as `metadata-hash` asks for. It need not
+    /// resist whoever looks for two objects of one hash: all that goes into it is the guest's to see.
     pub(super) fn metadata_hash(zone: u16, stat: &Stat) -> (u64, u64) {
-        let mut hasher = blake3::Hasher::new();
+        // two lanes of the mixer of splitmix64 (Steele, Lea and Flood, 2014)
+        let mut lanes = [0x9e37_79b9_7f4a_7c15_u64, 0xd1b5_4a32_d192_ed03];
         for part in [u64::from(zone), stat.inode.0, stat.size, stat.modified.0, stat.changed.0] {
-            hasher.update(&part.to_le_bytes());
+            for lane in &mut lanes {
+                *lane = mix(lane.rotate_left(23) ^ part);
+            }
         }
-        let hash = hasher.finalize();
-        let half = |at: usize| {
-            u64::from_le_bytes(*hash.as_bytes()[at..].first_chunk().expect("a hash has 32 bytes"))
-        };
-        (half(0), half(8))
+        (lanes[0], lanes[1])
     }
 
     pub(super) fn fs_metadata_hash(&mut self, handle: u32) -> FsResult<(u64, u64)> {

@@ -6,6 +6,7 @@
 //!
 //! Every nondeterministic result is asked of an [`Outside`].
 
+pub(crate) mod bytes;
 pub mod clocks;
 pub(crate) mod delegate;
 #[rustfmt::skip]

@@ -9,6 +9,7 @@ use zone_vfs::id::Inode;
 use zone_vfs::store::{Disk, DiskInfo, SharedMount, ZoneSpec};
 use zone_vfs::zone::{Access, ErrorCode};
 
+use super::fs::Listing;
 use super::object::{Descriptor, Flags, Object};
 use super::outside::{LiveOutside, Outside};
 use super::stdio::Stdio;
@@ -150,6 +151,8 @@ pub struct GuestState {
     pub(crate) shared: Arc<[Option<SharedMount>]>,
     /// The locks that the guest has.
     pub(crate) locks: crate::wit::Locks,
+    /// What is read ahead of a directory stream.
+    pub(crate) listing: Listing,
     /// Arguments, the program's name first.
     pub args: Arc<[String]>,
     /// Environment.
@@ -217,6 +220,7 @@ impl GuestState {
             mounts: Arc::default(),
             shared: Arc::default(),
             locks: crate::wit::Locks::default(),
+            listing: Listing::default(),
             args: Arc::default(),
             env: Arc::default(),
             stdio: Stdio::default(),

@@ -1,12 +1,16 @@
 //! Streams, version-neutral: files, standard streams, and what is delegated.
 
+use std::sync::Arc;
+
 use wasmtime::component::Resource;
 use wasmtime_wasi::p2::StreamError as ForeignError;
 use wasmtime_wasi::p2::bindings::io::streams::{HostInputStream, HostOutputStream};
+use zone_vfs::store::Disk;
 use zone_vfs::zone::ErrorCode;
 
+use super::bytes::Blob;
 use super::delegate_generated::Kind;
-use super::fs::{FsError, MAX_READ};
+use super::fs::{FsError, MAX_READ, Place, write_at};
 use super::object::{Object, Pollable};
 use super::state::GuestState;
 use super::stdio::InputRead;
@@ -70,6 +74,25 @@ impl From<wasmtime::Error> for StreamError {
 /// The result of a stream operation.
 pub type StreamResult<T> = Result<T, StreamError>;
 
+/// Where a write to a file's stream goes.
+pub(super) struct Sink {
+    /// The disk that the file is on.
+    pub disk: Arc<Disk>,
+    /// The file.
+    pub place: Place,
+    /// The offset; at the end where there is none.
+    pub position: Option<u64>,
+}
+
+/// Refuses a write of more than `check-write` permits.
+pub(super) fn permitted(len: usize) -> StreamResult<()> {
+    if len as u64 > WRITE_PERMIT {
+        let message = format!("a write of {len} bytes, where check-write permits {WRITE_PERMIT}");
+        return Err(StreamError::Trap(wasmtime::Error::msg(message)));
+    }
+    Ok(())
+}
+
 fn failed(message: String) -> StreamError {
     StreamError::Failed { message, code: None }
 }
@@ -85,7 +108,7 @@ impl GuestState {
         Err(self.table.wrong(handle, "an output-stream").into())
     }
 
-    pub(super) fn stream_read(&mut self, handle: u32, length: u64) -> StreamResult<Vec<u8>> {
+    pub(super) fn stream_read(&mut self, handle: u32, length: u64) -> StreamResult<Blob> {
         match self.table.get(handle)? {
             Object::FileInput { zone, inode, position } => {
                 let (zone, inode, at) = (*zone, *inode, *position);
@@ -101,20 +124,20 @@ impl GuestState {
             Object::Stdin => {
                 let Some(input) = &self.stdio.stdin else { return Err(StreamError::Closed) };
                 match input.read(length.min(MAX_READ) as usize) {
-                    InputRead::Bytes(bytes) => Ok(bytes),
+                    InputRead::Bytes(bytes) => Ok(Blob::Own(bytes)),
                     InputRead::End => Err(StreamError::Closed),
                     InputRead::Failed(e) => Err(failed(format!("standard input: {e}"))),
                 }
             }
             Object::Foreign(Kind::InputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
-                Ok(HostInputStream::read(self.foreign(), stream, length)?)
+                Ok(Blob::Own(HostInputStream::read(self.foreign(), stream, length)?))
             }
             _ => self.no_input(handle),
         }
     }
 
-    pub(super) async fn stream_blocking_read(&mut self, handle: u32, length: u64) -> StreamResult<Vec<u8>> {
+    pub(super) async fn stream_blocking_read(&mut self, handle: u32, length: u64) -> StreamResult<Blob> {
         match self.table.get(handle)? {
             Object::Stdin => {
                 if let (Some(input), true) = (self.stdio.stdin.clone(), length > 0) {
@@ -124,7 +147,7 @@ impl GuestState {
             }
             Object::Foreign(Kind::InputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
-                Ok(HostInputStream::blocking_read(self.foreign(), stream, length).await?)
+                Ok(Blob::Own(HostInputStream::blocking_read(self.foreign(), stream, length).await?))
             }
             _ => self.stream_read(handle, length),
         }
@@ -176,19 +199,17 @@ impl GuestState {
         match self.table.get(handle)? {
             Object::FileOutput { zone, inode, position } => {
                 let (zone, inode, at) = (*zone, *inode, *position);
-                Self::permitted(bytes.len())?;
-                self.write_all_at(zone, inode, at, &bytes)?;
-                if let Object::FileOutput { position: Some(position), .. } = self.table.get_mut(handle)? {
-                    *position += bytes.len() as u64;
-                }
-                Ok(())
+                permitted(bytes.len())?;
+                let (disk, place) = self.file_place(zone, inode)?;
+                write_at(&disk, place, at, &bytes)?;
+                self.stream_advance(handle, bytes.len() as u64)
             }
             Object::Stdout => {
-                Self::permitted(bytes.len())?;
+                permitted(bytes.len())?;
                 self.print(false, &bytes)
             }
             Object::Stderr => {
-                Self::permitted(bytes.len())?;
+                permitted(bytes.len())?;
                 self.print(true, &bytes)
             }
             Object::Foreign(Kind::OutputStream, rep) => {
@@ -199,10 +220,17 @@ impl GuestState {
         }
     }
 
-    fn permitted(len: usize) -> StreamResult<()> {
-        if len as u64 > WRITE_PERMIT {
-            let message = format!("a write of {len} bytes, where check-write permits {WRITE_PERMIT}");
-            return Err(StreamError::Trap(wasmtime::Error::msg(message)));
+    /// Where a write to the stream goes, if that is a file of a zone.
+    pub(super) fn stream_sink(&mut self, handle: u32) -> StreamResult<Option<Sink>> {
+        let Object::FileOutput { zone, inode, position } = *self.table.get(handle)? else { return Ok(None) };
+        let (disk, place) = self.file_place(zone, inode)?;
+        Ok(Some(Sink { disk, place, position }))
+    }
+
+    /// Moves a file's stream on by what was written; one that appends stays at the end.
+    pub(super) fn stream_advance(&mut self, handle: u32, by: u64) -> StreamResult<()> {
+        if let Object::FileOutput { position: Some(position), .. } = self.table.get_mut(handle)? {
+            *position += by;
         }
         Ok(())
     }
@@ -265,7 +293,7 @@ impl GuestState {
     }
 
     pub(super) fn stream_write_zeroes(&mut self, handle: u32, len: u64) -> StreamResult<()> {
-        Self::permitted(usize::try_from(len).unwrap_or(usize::MAX))?;
+        permitted(usize::try_from(len).unwrap_or(usize::MAX))?;
         self.stream_write(handle, vec![0; len as usize])
     }
 
@@ -273,7 +301,7 @@ impl GuestState {
         let permit = self.stream_check_write(handle)?;
         let bytes = self.stream_read(source, len.min(permit))?;
         let moved = bytes.len() as u64;
-        self.stream_write(handle, bytes)?;
+        self.stream_write(handle, bytes.into())?;
         Ok(moved)
     }
 
@@ -290,7 +318,7 @@ impl GuestState {
         }
         let bytes = self.stream_blocking_read(source, len.min(permit)).await?;
         let moved = bytes.len() as u64;
-        self.stream_blocking_write(handle, bytes).await?;
+        self.stream_blocking_write(handle, bytes.into()).await?;
         Ok(moved)
     }
 

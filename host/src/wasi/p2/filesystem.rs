@@ -6,7 +6,7 @@ use super::bindings::wasi::filesystem::{preopens, types};
 use super::clocks::datetime;
 use super::{Fs, W};
 use crate::wasi::delegate_generated::Kind;
-use crate::wasi::fs::{FsError, HowToOpen, NewTime};
+use crate::wasi::fs::{FsError, HowToOpen, MAX_WRITE, NewTime, write_at};
 use crate::wasi::object::{Flags, Object};
 use crate::wasi::state::GuestState;
 use types::{DescriptorFlags, DescriptorType, MetadataHashValue, NewTimestamp, OpenFlags, PathFlags};
@@ -176,11 +176,15 @@ impl types::Host for GuestState {
     }
 
     fn method_descriptor_read(&mut self, d: u32, length: u64, offset: u64) -> Fs<(Vec<u8>, bool)> {
-        self.fs_read(d, length, offset)
+        let (bytes, end) = self.fs_read(d, length, offset)?;
+        Ok((bytes.into(), end))
     }
 
     fn method_descriptor_write(&mut self, d: u32, bytes: Vec<u8>, offset: u64) -> Fs<u64> {
-        self.fs_write(d, &bytes, offset)
+        let (disk, place) = self.fs_sink(d)?;
+        let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
+        write_at(&disk, place, Some(offset), bytes)?;
+        Ok(bytes.len() as u64)
     }
 
     fn method_descriptor_read_directory(&mut self, d: u32) -> Fs<u32> {

@@ -65,11 +65,11 @@ impl io::streams::Host for GuestState {
     }
 
     fn method_input_stream_read(&mut self, handle: u32, len: u64) -> St<Vec<u8>> {
-        self.stream_read(handle, len)
+        Ok(self.stream_read(handle, len)?.into())
     }
 
     async fn method_input_stream_blocking_read(&mut self, handle: u32, len: u64) -> St<Vec<u8>> {
-        self.stream_blocking_read(handle, len).await
+        Ok(self.stream_blocking_read(handle, len).await?.into())
     }
 
     fn method_input_stream_skip(&mut self, handle: u32, len: u64) -> St<u64> {

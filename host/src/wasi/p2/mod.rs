@@ -7,6 +7,7 @@ mod cli;
 mod clocks;
 mod filesystem;
 mod io;
+mod transfer;
 
 use wasmtime::component::{HasSelf, Linker};
 
@@ -51,6 +52,7 @@ pub struct Exit(pub u8);
 /// Adds WASI 0.2 to a linker.
 pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     bindings::Host_::add_to_linker::<GuestState, HasSelf<GuestState>>(linker, |state| state)?;
+    transfer::link(linker)?;
     super::delegate_generated::link(linker)
 }
 
