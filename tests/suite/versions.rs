@@ -105,6 +105,14 @@ fn a_temporary_file_that_is_renamed_over_its_target_is_one_version_of_it() {
 }
 
 #[test]
+fn the_last_writer_publishes_whoever_still_reads() {
+    let bed = three_versions();
+    assert_eq!(bed.send("a", &format!("write-beside-a-reader {FACTS} four")), "4");
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "four");
+    assert_eq!(history(&bed, "a:/memory/semantic/facts").len(), 4);
+}
+
+#[test]
 fn a_rewind_keeps_the_history_and_numbers_go_on() {
     let bed = three_versions();
     let last = history(&bed, "a:/memory/semantic/facts")[2]["version"].as_u64();

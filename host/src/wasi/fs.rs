@@ -194,7 +194,11 @@ impl GuestState {
             match z.stat(access, inode) {
                 Ok(stat) => Ok((inode, stat.kind)),
                 Err(e) => {
-                    z.close(inode)?;
+                    if options.write {
+                        z.close_writer(inode)?
+                    } else {
+                        z.close(inode)?
+                    }
                     Err(e)
                 }
             }
@@ -210,12 +214,12 @@ impl GuestState {
 
     /// Puts an object that holds an open inode into the table, or closes the inode.
     fn keep(&mut self, object: Object) -> FsResult<u32> {
-        let held = object.keeps_open();
+        let (held, purpose) = (object.keeps_open(), object.opened_for());
         match self.table.push(object) {
             Ok(handle) => Ok(handle),
             Err(e) => {
                 if let Some((zone, inode)) = held {
-                    self.on(zone, |z, _| z.close(inode))?;
+                    self.on(zone, |z, _| z.close_of(inode, purpose))?;
                 }
                 Err(e.into())
             }
@@ -223,7 +227,7 @@ impl GuestState {
     }
 
     fn keep_another(&mut self, zone: u16, inode: Inode, object: Object) -> FsResult<u32> {
-        self.on(zone, |z, _| z.open_inode(inode))?;
+        self.on(zone, |z, _| z.open_for(inode, object.opened_for()))?;
         self.keep(object)
     }
 
@@ -231,7 +235,7 @@ impl GuestState {
     pub(super) fn fs_drop(&mut self, handle: u32, kind: Kind) -> Result<Object, wasmtime::Error> {
         let object = self.table.take_as(handle, kind)?;
         if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref())
-            && let Some(Err(e)) = disk.zone(zone, |z| z.close(inode))
+            && let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, object.opened_for()))
         {
             return Err(wasmtime::Error::msg(format!("closing inode {inode}: {e}")));
         }

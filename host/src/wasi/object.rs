@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use zone_vfs::id::Inode;
+use zone_vfs::zone::OpenedFor;
 
 use super::delegate_generated::Kind;
 
@@ -126,6 +127,16 @@ impl Object {
             Self::Pollable(_) => Kind::Pollable,
             Self::Error { .. } => Kind::Error,
             Self::Foreign(kind, _) | Self::Gone(kind) => *kind,
+        }
+    }
+
+    /// What the object keeps a file open for. A draft in a zone that keeps versions belongs to those that
+    /// write: the last of them that goes publishes it, whoever still reads.
+    pub fn opened_for(&self) -> OpenedFor {
+        match self {
+            Self::Descriptor(d) if d.flags.write && !d.directory => OpenedFor::Writing,
+            Self::FileOutput { .. } => OpenedFor::Writing,
+            _ => OpenedFor::Reading,
         }
     }
 

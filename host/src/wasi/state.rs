@@ -7,7 +7,7 @@ use wasmtime_wasi::WasiCtx;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::Inode;
 use zone_vfs::store::{Disk, DiskInfo, SharedMount, ZoneSpec};
-use zone_vfs::zone::{Access, ErrorCode};
+use zone_vfs::zone::{Access, ErrorCode, OpenedFor};
 
 use super::fs::Listing;
 use super::object::{Descriptor, Flags, Object};
@@ -249,11 +249,11 @@ impl GuestState {
         self.shared = mounts.shared.clone();
         let mut gone = Vec::new();
         if !stand || self.shared.iter().any(Option::is_some) {
-            for (zone, inode) in self.table.open_files() {
+            for (zone, inode, purpose) in self.table.open_files() {
                 if stand && !self.is_shared(zone) {
                     continue;
                 }
-                match disk.zone(zone, |z| z.open_inode(inode)) {
+                match disk.zone(zone, |z| z.open_for(inode, purpose)) {
                     // while the agent slept, another removed it
                     Some(Err(e)) if e.code == ErrorCode::NoEntry => {
                         gone.push((zone, inode));
@@ -293,10 +293,11 @@ impl GuestState {
         let disk = self.disk.take()?;
         let logs = self.logs.take().map(|(zone, files)| (zone, [files.stdout, files.stderr]));
         let held = self.table.open_files();
-        let log_files =
-            logs.into_iter().flat_map(|(zone, files)| files.into_iter().flatten().map(move |i| (zone, i)));
-        for (zone, inode) in held.chain(log_files) {
-            if let Some(Err(e)) = disk.zone(zone, |z| z.close(inode)) {
+        let log_files = logs.into_iter().flat_map(|(zone, files)| {
+            files.into_iter().flatten().map(move |inode| (zone, inode, OpenedFor::Writing))
+        });
+        for (zone, inode, purpose) in held.chain(log_files) {
+            if let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, purpose)) {
                 tracing::warn!("closing inode {inode} of zone {zone}: {e}");
             }
         }

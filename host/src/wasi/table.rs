@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 use wasmtime::component::Resource;
 use zone_vfs::id::Inode;
+use zone_vfs::zone::OpenedFor;
 
 use super::delegate_generated::Kind;
 use super::object::Object;
@@ -145,9 +146,13 @@ impl HandleTable {
         })
     }
 
-    /// What is open in the zones: the zone's index and the inode, once for each handle.
-    pub fn open_files(&self) -> impl Iterator<Item = (u16, Inode)> {
-        self.slots.iter().filter_map(|slot| slot.object.as_ref()?.keeps_open())
+    /// What is open in the zones: the zone's index, the inode and what for, once for each handle.
+    pub fn open_files(&self) -> impl Iterator<Item = (u16, Inode, OpenedFor)> {
+        self.slots.iter().filter_map(|slot| {
+            let object = slot.object.as_ref()?;
+            let (zone, inode) = object.keeps_open()?;
+            Some((zone, inode, object.opened_for()))
+        })
     }
 
     /// How many handles are held.

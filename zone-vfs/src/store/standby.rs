@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::Disk;
 use crate::id::{GenerationNumber, Inode};
-use crate::zone::ZoneError;
+use crate::zone::{OpenedFor, ZoneError};
 
 impl Disk {
     /// Opens what the handles of the head's generation, `generation`, refer to; files without a name to
@@ -16,7 +16,11 @@ impl Disk {
     /// left alone.
     ///
     /// On an error nothing is open.
-    pub fn stand_by(&self, generation: GenerationNumber, handles: &[(u16, Inode)]) -> Result<(), ZoneError> {
+    pub fn stand_by(
+        &self,
+        generation: GenerationNumber,
+        handles: &[(u16, Inode, OpenedFor)],
+    ) -> Result<(), ZoneError> {
         let mut inner = self.lock();
         let state = &mut inner.state;
         if state.standing_by == Some(generation) {
@@ -27,9 +31,9 @@ impl Disk {
             if self.mounts.get(index as u16).is_some() {
                 continue;
             }
-            let here = handles.iter().filter(|(zone, _)| usize::from(*zone) == index);
+            let here = handles.iter().filter(|(zone, ..)| usize::from(*zone) == index);
             opened = opened.and_then(|()| {
-                here.map(|(_, inode)| *inode).try_for_each(|inode| zone.working.open_inode(inode))?;
+                here.copied().try_for_each(|(_, inode, purpose)| zone.working.open_for(inode, purpose))?;
                 zone.working.drop_orphans_except(&BTreeSet::new())
             });
         }

@@ -45,6 +45,7 @@ pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
 pub use history::{Deleted, Forgotten, HISTORY_SHARE, VersionEntry};
 pub use holders::Holder;
 pub(crate) use holders::Through;
+pub use open::OpenedFor;
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
     Access, Bytes, Change, Counters, DirEntry, DrainLimits, Drained, Expected, MAX_CHANGE,

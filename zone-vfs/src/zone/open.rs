@@ -12,6 +12,15 @@ use crate::contract::Operation;
 use crate::id::Inode;
 use crate::tree::{Body, FileKind, Key, NamedPlace, Part};
 
+/// What a descriptor was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenedFor {
+    /// It reads, or is a directory's.
+    Reading,
+    /// It writes, and perhaps reads too. Drafts belong to these.
+    Writing,
+}
+
 impl Zone {
     /// Opens the file or directory at `path`, as POSIX `open` does, and gives its inode.
     ///
@@ -51,7 +60,7 @@ impl Zone {
         if options.truncate
             && let Err(error) = self.resize(access, inode, 0)
         {
-            self.close(inode)?;
+            self.close_one(inode, options.write)?;
             return Err(error);
         }
         Ok(inode)
@@ -89,6 +98,16 @@ impl Zone {
     /// published when the last of these is closed with [`Zone::close_writer`].
     pub fn open_writer(&mut self, inode: Inode) -> Result<()> {
         self.open_again(inode, true)
+    }
+
+    /// Opens an inode once more, for a descriptor that reads or one that writes.
+    pub fn open_for(&mut self, inode: Inode, purpose: OpenedFor) -> Result<()> {
+        self.open_again(inode, purpose == OpenedFor::Writing)
+    }
+
+    /// Closes what was opened for reading or for writing, once.
+    pub fn close_of(&mut self, inode: Inode, purpose: OpenedFor) -> Result<()> {
+        self.close_one(inode, purpose == OpenedFor::Writing)
     }
 
     fn open_again(&mut self, inode: Inode, writes: bool) -> Result<()> {

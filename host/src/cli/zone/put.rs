@@ -143,7 +143,7 @@ fn write_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Res
             }
         }
     })();
-    view.with(path, |z, _| z.close(inode))?;
+    view.with(path, |z, _| z.close_writer(inode))?;
     written
 }
 

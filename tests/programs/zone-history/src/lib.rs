@@ -72,6 +72,14 @@ fn run(words: &[&str]) -> Result<String, String> {
                 line
             }))
         }
+        // how many versions there are once a writer is closed while a reader is still open
+        ["write-beside-a-reader", path, text] => {
+            let reader = std::fs::File::open(path).map_err(system)?;
+            std::fs::write(path, text).map_err(system)?;
+            let versions = history::versions(path, None, 1000).map_err(told)?.len();
+            drop(reader);
+            Ok(versions.to_string())
+        }
         ["read", path, version] => {
             let bytes = history::read(path, number(version)?, 0, 1 << 20).map_err(told)?;
             String::from_utf8(bytes).map_err(|e| e.to_string())
