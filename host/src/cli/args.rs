@@ -308,6 +308,9 @@ pub enum ZoneCommand {
     },
     /// Remove a zone that agents share; refused while an agent mounts it
     RmShared {
+        /// Remove it also where agents mount it or it cannot be read, and name those agents
+        #[arg(long)]
+        force: bool,
         /// The zone
         #[arg(value_name = "ZONE")]
         name: String,

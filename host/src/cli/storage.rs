@@ -73,6 +73,7 @@ fn json(reaped: &Reaped) -> serde_json::Value {
         "needed_bytes": r.needed,
         "segments": {
             "removed": r.swept.removed_segments, "compacted": r.swept.compacted_segments,
+            "held": r.swept.held_segments,
             "removed_bytes": r.swept.removed_bytes, "copied_bytes": r.swept.copied_bytes,
             "before_bytes": r.before.bytes, "after_bytes": r.after.bytes,
         },
@@ -116,7 +117,14 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
     for damage in &r.damage {
-        eprintln!("dormouse: nothing was swept: {}", escape(damage));
+        eprintln!("dormouse: cannot be read: {}", escape(damage));
+    }
+    if r.swept.held_segments > 0 {
+        eprintln!(
+            "dormouse: {} segments are kept as they are, since what hangs on that may lie there; once what is \
+             damaged is repaired (`dormouse fsck --repair`) or removed (`dormouse rm`), they can be swept",
+            r.swept.held_segments
+        );
     }
     if r.over_budget {
         eprintln!("dormouse: {} are needed, which is more than the budget", size(r.needed));

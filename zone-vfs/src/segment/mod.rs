@@ -7,12 +7,14 @@
 //! - `index`: where each frame lies
 //! - `cache`: frames read lately
 //! - `marks`, `sweep`: giving back what nothing needs
+//! - `held`: what is not given back while something does not read
 //! - `verify`: reading everything again
 
 mod append;
 mod cache;
 mod footer;
 mod frame;
+mod held;
 mod index;
 mod marks;
 mod open;

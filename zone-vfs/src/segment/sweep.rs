@@ -61,6 +61,8 @@ pub struct Swept {
     pub removed_frames: u64,
     /// Segments that were left as they are because a needed frame in them does not read.
     pub damaged_segments: u64,
+    /// Segments that were left as they are because what hangs on something that does not read may lie in them.
+    pub held_segments: u64,
     /// The disk was too full to copy all that should be.
     pub out_of_space: bool,
 }
@@ -111,10 +113,11 @@ impl Segments {
     }
 
     /// Removes the segments of which nothing is marked, and copies what is marked of those of which little
-    /// is. `dry_run` only counts. Ends the marking.
-    pub(crate) fn sweep(&self, dry_run: bool) -> Result<Swept, ChunkError> {
+    /// is. Those with smaller numbers than `from`, which [`hold`](Self::hold) gives, stay. `dry_run` only counts.
+    /// Ends the marking.
+    pub(crate) fn sweep(&self, from: u32, dry_run: bool) -> Result<Swept, ChunkError> {
         let mut swept = Swept::default();
-        let found = self.candidates(&mut swept, dry_run);
+        let found = self.candidates(from, &mut swept, dry_run);
         let result = match found {
             Ok(candidates) if !dry_run => self.remove_dead(candidates, &mut swept),
             Ok(_) => Ok(()),
@@ -132,15 +135,19 @@ impl Segments {
         Ok(swept)
     }
 
-    /// The segments that may go, and what they hold; with `written`, also of the one that is written.
-    fn candidates(&self, swept: &mut Swept, written: bool) -> Result<Vec<Candidate>, ChunkError> {
-        let numbers: Vec<(u32, u64)> = {
+    /// The segments from `from` on that may go, and what they hold; with `written`, also of the one that is
+    /// written.
+    fn candidates(&self, from: u32, swept: &mut Swept, written: bool) -> Result<Vec<Candidate>, ChunkError> {
+        let mut numbers: Vec<(u32, u64)> = {
             let state = self.lock();
             let Some(before) = state.watch.as_ref().map(|it| it.before) else { return Ok(Vec::new()) };
             let written = state.writer.as_ref().filter(|_| written).map(|it| (it.number, it.written));
             let full = state.full.iter().filter(|(number, _)| **number < before).map(|(n, len)| (*n, *len));
             full.chain(written).collect()
         };
+        let all = numbers.len();
+        numbers.retain(|(number, _)| *number >= from);
+        swept.held_segments = (all - numbers.len()) as u64;
         let mut candidates = Vec::new();
         for (number, len) in numbers {
             let entries = self.entries(number)?;

@@ -125,6 +125,8 @@ impl Segments {
         let file = self.device.open(&path(number), Caching::Cached).map_err(io)?;
         let found = open::look_at(&*self.device, number, &self.key, &self.options)
             .map_err(|error| io(io::Error::other(error.to_string())))?;
+        // copies lie in segments that are not held
+        self.forget_held().map_err(io)?;
         self.lock().condemned.insert(number);
         let copied = found.entries.iter().try_for_each(|(hash, location)| {
             let Some(bytes) = read_sound(&*file, hash, *location, &self.key) else { return Ok(()) };

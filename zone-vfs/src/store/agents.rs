@@ -129,8 +129,8 @@ impl Shared {
         }
     }
 
-    /// Removes an agent that cannot be read: its record needs no more than its number.
-    fn remove_damaged(self: &Arc<Self>, damaged: &Damaged) -> Result<(), StoreError> {
+    /// Removes an agent, or a shared zone, that cannot be read: its record needs no more than its number.
+    pub(super) fn remove_damaged(self: &Arc<Self>, damaged: &Damaged, role: Role) -> Result<(), StoreError> {
         let StoredAgent { id, name, epoch, sequence, .. } = &damaged.stored;
         let record = Record {
             agent: *id,
@@ -143,7 +143,7 @@ impl Shared {
         let result = self.log.commit(record);
         if result.is_ok() {
             let mut agents = self.agents();
-            agents.forget(*id, Role::Agent, name);
+            agents.forget(*id, role, name);
             agents.removed.insert(*id, self.log.tail());
         }
         self.gate.leave();
@@ -270,7 +270,7 @@ impl Store {
                     Some(Slot::Damaged(damaged)) => damaged.clone(),
                     _ => return Err(StoreError::NoAgent(id)),
                 };
-                return shared.remove_damaged(&damaged);
+                return shared.remove_damaged(&damaged, Role::Agent);
             }
             disk => disk?,
         };

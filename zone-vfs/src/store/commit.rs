@@ -220,6 +220,8 @@ impl Commit {
         let head = inner.state.head;
         drop(inner);
         disk.settled.notify_all();
+        // before anybody is told: one that is removed is held by nobody then
+        drop(disk);
         if let Some(settle) = settle {
             settle(&store, failed.is_none());
         }

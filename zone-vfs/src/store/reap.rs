@@ -7,8 +7,8 @@
 //!    what only memory knows is listed: zones with changes, payloads on their way into a record, readers. So the
 //!    catalogue and the list lead to everything there is, and whatever is put later marks itself. Records from
 //!    before the checkpoint are not read again once it is durable.
-//! 3. Mark, beside live agents. Where something does not read, what hangs on it cannot be known, and nothing is
-//!    swept.
+//! 3. Mark, beside live agents. Where something does not read, what hangs on it cannot be known, and whatever
+//!    was stored until then is held back (`segment::held`).
 //! 4. Sweep, in the order that `segment::sweep` gives.
 //!
 //! Memory: a bit for each frame of the store, and the addresses of step 2.
@@ -94,7 +94,8 @@ pub struct ReapReport {
     pub before: SegmentStats,
     /// The segments after.
     pub after: SegmentStats,
-    /// Why nothing was swept, where that is so: what could not be read, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE) places.
+    /// What could not be read, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE) places. What was stored before that was
+    /// first met is not given back: what hangs on it is not known. Removing what is damaged frees it.
     pub damage: Vec<String>,
     /// More is needed than the budget allows, and nothing is left to drop.
     pub over_budget: bool,
@@ -137,7 +138,7 @@ impl Store {
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
         let mut limit = usize::MAX;
-        let plan = loop {
+        let (plan, damaged) = loop {
             let plan = shared.plan(policy, limit)?;
             if !dry_run {
                 for (id, _) in &plan.remove {
@@ -152,11 +153,11 @@ impl Store {
             if marked.is_err() {
                 shared.segments.unwatch();
             }
-            marked?;
+            let damaged = marked?;
             report.over_budget = policy.budget.is_some_and(|budget| report.needed > budget);
             let kept = limit.min(KEPT_TURN_GENERATIONS);
             if !report.over_budget || kept <= 1 || !report.damage.is_empty() {
-                break plan;
+                break (plan, damaged);
             }
             limit = kept / 2;
             if dry_run {
@@ -166,11 +167,12 @@ impl Store {
         };
         report.from_agents = report.from_agents.plus(shared.count(&plan.removed));
         report.from_generations = report.from_generations.plus(shared.count(&plan.dropped));
-        if report.damage.is_empty() {
-            report.swept = shared.segments.sweep(dry_run)?;
-        } else {
+        let swept =
+            shared.segments.hold(&damaged, !dry_run).and_then(|from| shared.segments.sweep(from, dry_run));
+        if swept.is_err() {
             shared.segments.unwatch();
         }
+        report.swept = swept?;
         let known = report.from_agents.plus(report.from_generations);
         report.from_leftovers = Given {
             frames: report.swept.dead_frames.saturating_sub(known.frames),
@@ -222,8 +224,13 @@ impl Shared {
         Ok(plan)
     }
 
-    /// Applies the plan, makes a checkpoint, and marks all that is needed.
-    fn mark(self: &Arc<Self>, plan: &Plan, dry_run: bool, report: &mut ReapReport) -> Result<(), StoreError> {
+    /// Applies the plan, makes a checkpoint, and marks all that is needed. Gives the frames that do not read.
+    fn mark(
+        self: &Arc<Self>,
+        plan: &Plan,
+        dry_run: bool,
+        report: &mut ReapReport,
+    ) -> Result<BTreeSet<Hash>, StoreError> {
         let (hash, (resident, dropped)) = self.checkpoint_with(|| {
             // in this order: what is put from here on marks itself, and what was put before is found
             self.segments.watch(!dry_run)?;
@@ -231,7 +238,13 @@ impl Shared {
             Ok((self.resident(plan)?, dropped))
         })?;
         report.generations += dropped;
-        let mut marker = Marker { segments: &self.segments, plan, needed: 0, damage: Vec::new() };
+        let mut marker = Marker {
+            segments: &self.segments,
+            plan,
+            needed: 0,
+            damage: Vec::new(),
+            damaged: BTreeSet::new(),
+        };
         let mut reach = Reach::new(&self.segments, &mut marker);
         reach.catalogue(&hash)?;
         for (kind, hash) in resident.frames {
@@ -244,7 +257,7 @@ impl Shared {
         }
         report.needed = marker.needed;
         report.damage = marker.damage;
-        Ok(())
+        Ok(marker.damaged)
     }
 
     fn drop_generations(&self, plan: &Plan) -> u64 {
@@ -379,6 +392,8 @@ struct Marker<'a> {
     plan: &'a Plan,
     needed: u64,
     damage: Vec<String>,
+    /// The frames that do not read, or say what cannot be.
+    damaged: BTreeSet<Hash>,
 }
 
 impl Visitor for Marker<'_> {
@@ -388,10 +403,15 @@ impl Visitor for Marker<'_> {
         Ok(bytes.is_some())
     }
 
-    fn unreadable(&mut self, place: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+    fn unreadable(&mut self, place: &Place, hash: &Hash, error: StoreError) -> Result<(), StoreError> {
         if !error.is_of_one_agent() {
             return Err(error);
         }
+        // the frame that does not read, which of a payload need not be the first
+        self.damaged.insert(match &error {
+            StoreError::Chunk(ChunkError::Missing(lost) | ChunkError::Damaged { hash: lost, .. }) => *lost,
+            _ => *hash,
+        });
         if self.damage.len() < ReapReport::MAX_DAMAGE {
             self.damage.push(format!("{place}: {error}"));
         }

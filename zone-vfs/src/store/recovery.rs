@@ -157,23 +157,29 @@ impl Recovery {
         if id == NOBODY || self.agents.removed.contains_key(&id) {
             return Ok(());
         }
-        if let Some(damaged) = self.damaged.get(&id) {
-            let removed = entry::decode(&record.body).is_ok_and(|it| it.contains(&Entry::Removed));
-            if removed && record.sequence > damaged.stored.sequence {
-                let name = damaged.stored.name.clone();
-                self.damaged.remove(&id);
-                self.kept.remove(&id);
-                self.agents.forget(id, Role::Agent, &name);
-                self.agents.removed.insert(id, LogPosition::START);
+        if !self.damaged.contains_key(&id) {
+            match self.take(&record) {
+                Err(e) if e.is_of_one_agent() => self.set_aside(&record, &e),
+                taken => return taken,
             }
-            return Ok(());
         }
-        match self.take(&record) {
-            Err(e) if e.is_of_one_agent() => {
-                self.set_aside(&record, &e);
-                Ok(())
-            }
-            taken => taken,
+        self.let_go(&record);
+        Ok(())
+    }
+
+    /// A record of a damaged agent or shared zone: the one that removes it needs nothing else of it.
+    fn let_go(&mut self, record: &Record) {
+        let id = record.agent;
+        let Some(damaged) = self.damaged.get(&id) else { return };
+        let removed = entry::decode(&record.body).is_ok_and(|it| it.contains(&Entry::Removed));
+        if removed && record.sequence > damaged.stored.sequence {
+            let name = damaged.stored.name.clone();
+            self.damaged.remove(&id);
+            self.kept.remove(&id);
+            let is_shared = self.agents.shared.names.values().any(|it| it.stream() == id);
+            let role = if is_shared { Role::SharedZone } else { Role::Agent };
+            self.agents.forget(id, role, &name);
+            self.agents.removed.insert(id, LogPosition::START);
         }
     }
 

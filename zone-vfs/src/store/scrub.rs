@@ -128,16 +128,23 @@ impl Scrub<'_> {
         self.found(&Finding::Repaired { what });
     }
 
-    /// Reads the log again, while nobody commits.
+    /// Reads the log again. Commits go on meanwhile, and a checkpoint, which would let the log be used again,
+    /// waits for the superblock. What is written during the reading can look torn: only where something looks
+    /// wrong it is read once more while nobody commits, and that counts.
     fn log(&mut self, repair: bool) -> Result<(), StoreError> {
         let shared = self.shared;
+        let superblock = shared.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let from = *shared.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason =
-            shared.gate.stopped(|| match shared.log.read(&shared.log_options, from, &mut |_| Ok(())) {
-                Ok(end) if end >= shared.log.tail() => None,
-                Ok(end) => Some(format!("it ends at {end}, and was written up to {}", shared.log.tail())),
+        let look = || {
+            let written = shared.log.tail();
+            match shared.log.read(&shared.log_options, from, &mut |_| Ok(())) {
+                Ok(end) if end >= written => None,
+                Ok(end) => Some(format!("it ends at {end}, and was written up to {written}")),
                 Err(e) => Some(e.to_string()),
-            });
+            }
+        };
+        let reason = look().and_then(|_| shared.gate.stopped(look));
+        drop(superblock);
         if let Some(reason) = reason {
             self.found(&Finding::Log { reason });
             if repair {

@@ -52,7 +52,7 @@ pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Resu
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
         ZoneCommand::Shared { json } => shared::list(host, json),
-        ZoneCommand::RmShared { name } => shared::remove(host, &name),
+        ZoneCommand::RmShared { force, name } => shared::remove(host, &name, force),
         ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
     }
 }

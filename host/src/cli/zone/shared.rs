@@ -44,11 +44,17 @@ pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Removes a shared zone that no agent mounts.
-pub fn remove(host: &Host, name: &str) -> anyhow::Result<u8> {
+/// Removes a shared zone; with `force`, also one that agents mount, or that cannot be read.
+pub fn remove(host: &Host, name: &str, force: bool) -> anyhow::Result<u8> {
     let store = host.store()?;
     let name = name.trim_start_matches('@');
     let id = store.find_shared(name)?.ok_or_else(|| anyhow!("no shared zone named `{name}`"))?;
-    store.remove_shared(id)?;
+    if force {
+        for (agent, _) in store.remove_shared_by_force(id)? {
+            eprintln!("dormouse: {agent} mounted it: that mount leads nowhere now");
+        }
+    } else {
+        store.remove_shared(id)?;
+    }
     Ok(0)
 }

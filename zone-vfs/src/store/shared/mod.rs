@@ -221,14 +221,37 @@ impl Store {
 
     /// Removes a shared zone that no agent mounts. Its name is free; its id is never used again.
     pub fn remove_shared(&self, id: SharedId) -> Result<(), StoreError> {
+        self.take_shared_away(id, false).map(drop)
+    }
+
+    /// Removes a shared zone, whoever mounts it and whether it can be read or not, and gives the agents that
+    /// mount it: their mounts lead nowhere from here on, and forks of theirs are refused.
+    pub fn remove_shared_by_force(&self, id: SharedId) -> Result<Vec<(String, AgentId)>, StoreError> {
+        self.take_shared_away(id, true)
+    }
+
+    fn take_shared_away(&self, id: SharedId, force: bool) -> Result<Vec<(String, AgentId)>, StoreError> {
         let shared = self.shared()?;
-        let flow = {
-            let mut agents = shared.agents();
-            let flow = shared.flow(&mut agents, id)?;
-            // from here on nobody mounts it
-            agents.close_shared(id)?;
-            flow
+        let mut agents = shared.agents();
+        let flow = match shared.flow(&mut agents, id) {
+            Err(StoreError::DamagedAgent { .. }) if force => None,
+            flow => Some(flow?),
         };
+        // from here on nobody mounts it
+        let by = agents.close_shared(id, force)?;
+        let Some(flow) = flow else {
+            let damaged = match agents.slots.get(&id.stream()) {
+                Some(Slot::Damaged(damaged)) => damaged.clone(),
+                _ => return Err(StoreError::NoSharedZone(id)),
+            };
+            drop(agents);
+            let removed = shared.remove_damaged(&damaged, Role::SharedZone);
+            if removed.is_err() {
+                shared.agents().open_shared(id);
+            }
+            return removed.map(|()| by);
+        };
+        drop(agents);
         // until no commit of it is under way; what became of its changes does not matter any more
         wait(|done: Done<()>| flow.settle(Box::new(move |_| done(Ok(())))))?;
         let settle: Settle = Box::new(move |shared, is_removed| {
@@ -242,7 +265,7 @@ impl Store {
             }
         });
         let control = |_: &_| Ok(vec![Entry::Removed]);
-        wait(|done| Commit::start(&flow.disk, control, Some(settle), done)).map(|_| ())
+        wait(|done| Commit::start(&flow.disk, control, Some(settle), done)).map(|_| by)
     }
 }
 

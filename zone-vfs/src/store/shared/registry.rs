@@ -84,15 +84,23 @@ impl Agents {
         self.names.iter().filter(|(_, agent)| by.contains(agent)).map(|(n, a)| (n.clone(), *a)).collect()
     }
 
-    /// Lets nobody mount a zone any more, unless someone does.
-    pub(super) fn close_shared(&mut self, id: SharedId) -> Result<(), StoreError> {
+    /// Lets nobody mount a zone any more, unless someone does and this is not by `force`. Gives who does.
+    pub(super) fn close_shared(
+        &mut self,
+        id: SharedId,
+        force: bool,
+    ) -> Result<Vec<(String, AgentId)>, StoreError> {
         let by = self.mounted_by(id);
+        if force {
+            self.shared.closed.insert(id);
+            return Ok(by);
+        }
         if !by.is_empty() || self.shared.mounts.contains_key(&id) {
             let zone = self.shared.name_of(id).unwrap_or_default().to_string();
             return Err(StoreError::SharedInUse { zone, by: by.into_iter().map(|(name, _)| name).collect() });
         }
         self.shared.closed.insert(id);
-        Ok(())
+        Ok(by)
     }
 
     pub(super) fn open_shared(&mut self, id: SharedId) {

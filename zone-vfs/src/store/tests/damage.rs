@@ -3,6 +3,7 @@
 use super::*;
 use crate::chunks::{ChunkError, ChunkStore};
 use crate::device::Caching;
+use crate::segment::Swept;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -183,7 +184,9 @@ fn damaged_agents_and_forks_of_theirs_wait_for_what_is_missing() {
         store.checkpoint().unwrap();
         let policy = ReapPolicy::default();
         let report = store.reap(&policy, false).unwrap();
-        assert!(!report.damage.is_empty() && report.swept == crate::segment::Swept::default(), "{report:?}");
+        let nothing = Swept { held_segments: report.swept.held_segments, ..Swept::default() };
+        assert!(!report.damage.is_empty() && report.swept == nothing, "{report:?}");
+        assert!(nothing.held_segments > 0);
     }
     let healed = device.killed();
     flip(&healed);
@@ -226,4 +229,116 @@ fn the_list_of_agents_is_there_twice() {
         damage(&device, place);
     }
     assert!(matches!(try_start(&device), Err(StoreError::Chunk(ChunkError::Damaged { .. }))));
+}
+
+/// Turns that leave much behind that nothing needs.
+fn busy(disk: &Arc<Disk>, seed: u64) {
+    for turn in 0..10 {
+        disk.begin(TurnStyle::Transaction, b"").unwrap();
+        write(disk, WORKSPACE, "large", &content(seed + turn, 200_000));
+        end(disk, b"").unwrap();
+    }
+}
+
+#[test]
+fn damage_holds_back_what_was_stored_before_it_and_no_more() {
+    let device = Simulated::new(1);
+    let policy = ReapPolicy { keep: KeepGenerations { turns: 1, sides: 0 }, ..ReapPolicy::default() };
+    let (lost, id) = {
+        let store = start(&device);
+        let hurt = create(&store, "hurt");
+        hurt.begin(TurnStyle::Transaction, b"").unwrap();
+        for file in 0..200 {
+            write(&hurt, WORKSPACE, &format!("file{file}"), &content(file, 3_000));
+        }
+        let at = end(&hurt, b"").unwrap();
+        let segments = store.shared().unwrap().segments.clone();
+        let root = hurt.generation(at).unwrap().roots[usize::from(WORKSPACE)].clone();
+        let lost = root.store(&*segments).unwrap().hash;
+        store.checkpoint().unwrap();
+        (lost, hurt.id())
+    };
+    let before = see(&start(&device.killed()).disk(id).unwrap());
+    let (path, at, _) = frames(&device).into_iter().find(|it| it.2 == lost).unwrap();
+    let flip = |device: &Simulated| device.tamper(&path, |bytes| bytes[at + 90] ^= 1).unwrap();
+    flip(&device);
+    let mut freed = 0;
+    for round in 0..4 {
+        let store = start(&device);
+        let other = if round == 0 { create(&store, "other") } else { find(&store, "other") };
+        if round > 0 {
+            busy(&other, round * 100);
+        }
+        let dry = store.reap(&policy, true).unwrap();
+        let report = store.reap(&policy, false).unwrap();
+        assert!(!report.damage.is_empty() && report.swept.held_segments > 0, "{report:?}");
+        assert!(dry.swept.held_segments > 0, "{dry:?}");
+        assert_eq!(report.swept.removed_bytes > 0, round > 0, "round {round}: {report:?}");
+        freed += report.swept.removed_bytes;
+        assert_eq!(
+            read(&other, WORKSPACE, "large").map_or(0, |it| it.len()),
+            if round > 0 { 200_000 } else { 0 }
+        );
+    }
+    assert!(freed > 3 * 9 * 200_000, "{freed}");
+    // all of it is there when the frame reads again
+    let healed = device.killed();
+    flip(&healed);
+    let store = start(&healed);
+    assert_eq!(see(&store.disk(id).unwrap()), before);
+    assert_eq!(store.reap(&ReapPolicy::default(), false).unwrap().damage, [""; 0]);
+    assert_eq!(see(&store.disk(id).unwrap()), before);
+    // a note that does not read, or of another store, frees nothing
+    let spoilt = device.killed();
+    spoilt.tamper("held", |bytes| bytes[25] ^= 1).unwrap();
+    let store = start(&spoilt);
+    let report = store.reap(&policy, false).unwrap();
+    assert_eq!((report.swept.removed_bytes, report.swept.removed_segments), (0, 0), "{report:?}");
+    // or it is given up
+    let store = start(&device);
+    store.remove(id).unwrap();
+    let report = store.reap(&policy, false).unwrap();
+    assert_eq!((report.damage.len(), report.swept.held_segments), (0, 0), "{report:?}");
+    assert!(report.swept.removed_bytes > 500_000, "{report:?}");
+    assert!(device.list("").unwrap().iter().all(|name| !name.starts_with("held")));
+}
+
+#[test]
+fn a_damaged_shared_zone_is_removed_by_force_alone() {
+    let device = Simulated::new(1);
+    let zone = {
+        let store = start(&device);
+        let zone = store.create_shared("team", Quota::default()).unwrap();
+        shared::create_in(&store, "a", zone, true);
+        // its name is no reason to take an agent for it
+        create(&store, "team");
+        shared::write_team(&store, "plan", b"sleep");
+        store.checkpoint().unwrap();
+        zone
+    };
+    let hash = crate::superblock::SuperblockFile::peek(&device).unwrap().catalogue.unwrap();
+    let state = {
+        let store = start(&device.killed());
+        let list = catalogue::read(&*store.shared().unwrap().segments, &hash).unwrap();
+        list.shared[0].stored.state.clone().unwrap().needs()[0]
+    };
+    let (path, at, _) = frames(&device).into_iter().find(|it| it.2 == state).unwrap();
+    device.tamper(&path, |bytes| bytes[at + 90] ^= 1).unwrap();
+    let store = start(&device);
+    assert!(matches!(store.remove_shared(zone), Err(StoreError::DamagedAgent { .. })));
+    let by: Vec<_> = store.remove_shared_by_force(zone).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(by, ["a"]);
+    drop(store);
+    for _ in 0..2 {
+        let store = start(&device);
+        assert_eq!(store.find_shared("team").unwrap(), None);
+        let a = find(&store, "a");
+        assert!(a.zone(shared::TEAM, |_| ()).is_none());
+        write(&a, WORKSPACE, "goes", b"on");
+        sync(&a).unwrap();
+        write(&find(&store, "team"), WORKSPACE, "goes", b"on");
+        assert_eq!(store.reap(&ReapPolicy::default(), false).unwrap().damage, [""; 0]);
+    }
+    let store = start(&device);
+    assert_ne!(store.create_shared("team", Quota::default()).unwrap(), zone);
 }

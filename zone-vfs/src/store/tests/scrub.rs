@@ -195,3 +195,29 @@ fn every_part_is_looked_at_and_repaired() {
     drop((store, b));
     assert_eq!(see_all(&start(&device)), all);
 }
+
+#[test]
+fn a_scrub_beside_commits_finds_nothing() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let disk = create(&store, "a");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let commits = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut commits = 0_u64;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                write(&disk, WORKSPACE, "file", &content(commits, 5_000));
+                sync(&disk).unwrap();
+                commits += 1;
+            }
+            commits
+        });
+        for _ in 0..20 {
+            let report = store.scrub(false, &mut |found| panic!("{found:?}")).unwrap();
+            assert!(report.is_sound());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(commits > 0);
+}
