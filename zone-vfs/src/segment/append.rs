@@ -32,6 +32,12 @@ impl Writer {
         self.written + self.pending.len() as u64
     }
 
+    /// How many of its frames the file has.
+    pub fn frames_in_file(&self) -> u64 {
+        let waiting = self.entries.iter().rev().take_while(|(_, it)| it.offset >= self.written).count();
+        u64::from(self.frames) - waiting as u64
+    }
+
     /// The frame at `location`, where it is not in the file yet.
     pub fn unwritten(&self, location: Location) -> Option<&[u8]> {
         let start = location.offset.checked_sub(self.written)? as usize;

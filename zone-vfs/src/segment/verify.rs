@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::append::Writer;
 use super::frame::{self, FRAME_HEADER};
 use super::sweep::read_sound;
 use super::{Location, Segments, open, path};
@@ -76,14 +77,25 @@ impl Segments {
         Ok(hash)
     }
 
-    /// Reads every frame of a segment.
+    /// Reads every frame of a segment. What is written while it is read can look torn: where something looks
+    /// wrong in the segment that is written, it is read once more while nobody writes, and that counts.
     pub(crate) fn check(&self, number: u32) -> Checked {
-        let mut checked = Checked { file: path(number), ..Checked::default() };
         let (is_full, frames) = {
             let state = self.lock();
             let written = state.writer.as_ref().filter(|it| it.number == number);
-            (state.full.contains_key(&number), written.map(|it| u64::from(it.frames)))
+            (state.full.contains_key(&number), written.map(Writer::frames_in_file))
         };
+        let checked = self.check_file(number, is_full, frames);
+        if is_full || (checked.unreadable.is_empty() && checked.reason.is_none()) {
+            return checked;
+        }
+        let state = self.lock();
+        let written = state.writer.as_ref().filter(|it| it.number == number);
+        self.check_file(number, state.full.contains_key(&number), written.map(Writer::frames_in_file))
+    }
+
+    fn check_file(&self, number: u32, is_full: bool, frames: Option<u64>) -> Checked {
+        let mut checked = Checked { file: path(number), ..Checked::default() };
         let found = match open::look_at(&*self.device, number, &self.key, &self.options) {
             Ok(found) => found,
             Err(e) => {
