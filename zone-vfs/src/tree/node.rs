@@ -38,7 +38,7 @@ pub(super) struct Node {
     pub(super) address: OnceLock<Hash>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Entries {
     Leaf(Vec<(Key, Value)>),
     /// `children[i]` holds the keys from `keys[i - 1]` up to, and without, `keys[i]`.
@@ -46,6 +46,23 @@ pub(super) enum Entries {
         keys: Vec<Key>,
         children: Vec<Child>,
     },
+}
+
+impl Clone for Entries {
+    /// A node is copied to be changed, mostly by one entry more.
+    fn clone(&self) -> Self {
+        fn with_room<T: Clone>(all: &[T]) -> Vec<T> {
+            let mut copy = Vec::with_capacity(all.len() + 4);
+            copy.extend_from_slice(all);
+            copy
+        }
+        match self {
+            Self::Leaf(entries) => Self::Leaf(with_room(entries)),
+            Self::Branch { keys, children } => {
+                Self::Branch { keys: with_room(keys), children: with_room(children) }
+            }
+        }
+    }
 }
 
 /// A link to a node.

@@ -220,13 +220,13 @@ pub enum Value {
     /// Under `Part::Draft`.
     Draft(DraftRecord),
     /// Under `Part::Version`.
-    Version(Box<VersionRecord>),
+    Version(Arc<VersionRecord>),
     /// Under `Part::Named`: what the name stands for, `None` where for nothing any more.
     Named(Option<(Inode, FileKind)>),
     /// Under `Part::Event`.
     Event(EventRecord),
     /// Under `Part::Change`.
-    Change(Box<ChangeRecord>),
+    Change(Arc<ChangeRecord>),
 }
 
 /// A value as nodes and log records hold it. The order is part of the stored format.
@@ -304,10 +304,10 @@ impl Value {
             }
             Value::Orphan => StoredValue::Orphan,
             Value::Draft(draft) => StoredValue::Draft(*draft),
-            Value::Version(record) => StoredValue::Version(record.clone()),
+            Value::Version(record) => StoredValue::Version(Box::new((**record).clone())),
             Value::Named(target) => StoredValue::Named(*target),
             Value::Event(event) => StoredValue::Event(*event),
-            Value::Change(record) => StoredValue::Change(record.clone()),
+            Value::Change(record) => StoredValue::Change(Box::new((**record).clone())),
         })
     }
 
@@ -322,10 +322,10 @@ impl Value {
             StoredValue::Extent { hash, len } => Value::Extent(ExtentValue::Stored { hash, len }),
             StoredValue::Orphan => Value::Orphan,
             StoredValue::Draft(draft) => Value::Draft(draft),
-            StoredValue::Version(record) => Value::Version(record),
+            StoredValue::Version(record) => Value::Version(record.into()),
             StoredValue::Named(target) => Value::Named(target),
             StoredValue::Event(event) => Value::Event(event),
-            StoredValue::Change(record) if record.is_sound() => Value::Change(record),
+            StoredValue::Change(record) if record.is_sound() => Value::Change(record.into()),
             StoredValue::Change(_) => return Err(TreeError::Damaged("a change has too long a path")),
         })
     }

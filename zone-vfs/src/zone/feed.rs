@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::{Access, Result, Zone, ZoneRoot};
 use crate::chunks::ChunkStore;
@@ -53,7 +54,7 @@ impl Zone {
     /// Adds an entry to the feed.
     pub(super) fn feed(&mut self, record: ChangeRecord) -> Result<()> {
         let sequence = self.counters.next_change;
-        self.state.put(Key::change(sequence), Value::Change(Box::new(record)))?;
+        self.state.put(Key::change(sequence), Value::Change(Arc::new(record)))?;
         self.counters.next_change = sequence.next();
         Ok(())
     }

@@ -28,6 +28,8 @@ pub(super) mod view;
 pub use query::{Deleted, VersionEntry};
 pub use restore::Forgotten;
 
+use std::sync::Arc;
+
 use super::{ErrorCode, Result, Zone, ZoneError};
 use crate::contract::Principal;
 use crate::id::{Inode, Timestamp, Turn, Version};
@@ -129,7 +131,7 @@ impl Zone {
         let (turn, file_kind) = (self.turn, is);
         let record =
             VersionRecord { at, by, turn, kind, file: file_kind, place, from, size, hash, content, added };
-        self.state.put(Key::version(file, version), Value::Version(Box::new(record)))?;
+        self.state.put(Key::version(file, version), Value::Version(Arc::new(record)))?;
         self.state.put(Key::event(version), Value::Event(EventRecord { file, at }))?;
         self.counters.next_inode = Inode(version.0).next();
         self.counters.latest = at;

@@ -4,6 +4,7 @@
 //! What is older leaves a tombstone, and its versions stay.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::super::table::Stage;
 use super::super::{Access, Result, Zone};
@@ -210,7 +211,7 @@ impl Zone {
                 self.state.put(Key::named(new.parent, new.name.clone(), version), target)?;
             }
             record.place = new.clone();
-            self.state.put(Key::version(file, version), Value::Version(Box::new(record)))?;
+            self.state.put(Key::version(file, version), Value::Version(Arc::new(record)))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Rolling back, and forgetting.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::super::table::Stage;
 use super::super::{Access, ErrorCode, Expected, Result, Zone, ZoneError, new_record};
@@ -173,7 +174,7 @@ impl Zone {
             open.stage = Stage::Plain;
         }
         self.update(file, |record| {
-            record.body = Body::Inline(std::sync::Arc::default());
+            record.body = Body::Inline(Arc::default());
             record.size = 0;
             record.modified = access.now;
             record.changed = access.now;
@@ -204,7 +205,7 @@ impl Zone {
             past.bytes = past.bytes.saturating_sub(record.added);
             (record.size, record.added, record.hash) = (0, 0, Hash([0; 32]));
             record.kind = VersionKind::Forgotten;
-            self.state.put(Key::version(file, version), Value::Version(Box::new(record)))?;
+            self.state.put(Key::version(file, version), Value::Version(Arc::new(record)))?;
         }
         Ok(())
     }

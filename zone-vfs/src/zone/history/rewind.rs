@@ -52,7 +52,7 @@ impl Zone {
         let Event { file, kind, is, place, from, size, hash, content, added } = moved(to)?;
         let (by, turn) = (Principal::Host, self.turn);
         let record = VersionRecord { at, by, turn, kind, file: is, place, from, size, hash, content, added };
-        self.state.put(Key::version(file, version), Value::Version(Box::new(record)))
+        self.state.put(Key::version(file, version), Value::Version(Arc::new(record)))
     }
 
     fn feed_moved(&mut self, at: Timestamp) -> Result<()> {
