@@ -122,6 +122,7 @@ pub(super) fn options() -> StoreOptions {
         checkpoint_after: u64::MAX,
         cache: 1 << 20,
         nodes: 1 << 20,
+        index: 1 << 20,
     }
 }
 

@@ -4,7 +4,7 @@
 //! - `footer`: what a file holds, so that opening need not read it all
 //! - `open`: finding out what is there, also after a crash
 //! - `append`: the file that is written
-//! - `index`: where each frame lies
+//! - `index`: where each frame lies, `keep`: what is done that it stays right
 //! - `cache`: frames read lately
 //! - `marks`, `sweep`: giving back what nothing needs
 //! - `held`: what is not given back while something does not read
@@ -16,6 +16,7 @@ mod footer;
 mod frame;
 mod held;
 mod index;
+mod keep;
 mod marks;
 mod open;
 mod sweep;
@@ -25,7 +26,7 @@ mod verify;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunks::{ChunkError, ChunkStore, FrameKind, MAX_FRAME};
@@ -35,7 +36,7 @@ use crate::log::Barrier;
 use append::{Full, Writer};
 use cache::Cache;
 use frame::FRAME_HEADER;
-use index::Index;
+use index::{Index, MANY_RECENT};
 pub(crate) use marks::{FrameTable, Marks};
 pub use sweep::Swept;
 use sweep::Watch;
@@ -51,6 +52,18 @@ pub const MAX_SEGMENT: u64 = 256 << 20;
 const MAX_SEGMENT_FILE: u64 = 2 * MAX_SEGMENT;
 /// Segments that are kept open for reading.
 const MAX_OPEN: usize = 256;
+
+/// The name of the index's file in a store's folder.
+pub(crate) const INDEX_FILE: &str = "index.redb";
+
+/// Where the index has a file. It is no part of the device, since it can be lost at any time.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexPlace {
+    /// The file.
+    pub path: std::path::PathBuf,
+    /// Bytes of it that are kept in memory.
+    pub cache: usize,
+}
 
 /// How segments are kept.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +185,10 @@ pub struct Segments {
     state: Mutex<State>,
     /// Held during a flush, so that whoever comes second finds its work done.
     flushing: Mutex<()>,
+    /// Held while the index's file is written or the index made anew.
+    tidying: Mutex<()>,
+    /// Much is known of full segments that the index's file does not have.
+    untidy: AtomicBool,
     /// Bytes of nodes that trees have loaded since they last let go.
     loaded: AtomicUsize,
     pressure: AtomicU64,
@@ -193,6 +210,10 @@ struct State {
     condemned: BTreeSet<u32>,
     poisoned: Option<Arc<str>>,
     closed: bool,
+    /// That nothing is known of an address was doubted once, and the index made anew.
+    doubted: bool,
+    /// Segments of which more than the end was read when they were opened.
+    looked_at: u32,
 }
 
 /// Where the bytes of a frame are to be had.
@@ -211,17 +232,35 @@ impl Segments {
         key: [u8; 32],
         options: SegmentOptions,
     ) -> Result<Self, SegmentError> {
+        Self::open_indexed(device, key, options, None)
+    }
+
+    /// As [`open`](Self::open), with an index that has a file: segments that it covers need not be read.
+    pub(crate) fn open_indexed(
+        device: Arc<dyn Device>,
+        key: [u8; 32],
+        options: SegmentOptions,
+        place: Option<&IndexPlace>,
+    ) -> Result<Self, SegmentError> {
         let options = SegmentOptions { segment_len: options.segment_len.min(MAX_SEGMENT), ..options };
-        let state = open::open(&*device, &key, &options)?;
-        Ok(Self {
+        let state = open::open(&*device, &key, &options, Index::at(place, &key))?;
+        tracing::debug!(read = state.looked_at, segments = state.full.len(), "segments are open");
+        let untidy = state.index.waiting() > MANY_RECENT;
+        let segments = Self {
             device,
             key,
             options,
             state: Mutex::new(state),
             flushing: Mutex::new(()),
+            tidying: Mutex::new(()),
+            untidy: AtomicBool::new(untidy),
             loaded: AtomicUsize::new(0),
             pressure: AtomicU64::new(0),
-        })
+        };
+        if untidy {
+            segments.tidy_index();
+        }
+        Ok(segments)
     }
 
     /// Makes everything durable that was put so far. Cheap where there is nothing new.
@@ -259,6 +298,9 @@ impl Segments {
             return Err(self.lock().poison(&path(*number), &error));
         }
         let mut state = self.lock();
+        if !sealed.is_empty() && state.index.waiting() > MANY_RECENT {
+            self.untidy.store(true, Ordering::Relaxed);
+        }
         state.full.extend(sealed);
         // The written segment may have become full meanwhile, with more than was flushed.
         state.unsynced.retain(|it| full.iter().all(|flushed| flushed.number != it.number));
@@ -278,6 +320,9 @@ impl Segments {
         }
         // Only saves the next opening from reading the whole segment.
         let flushed = self.flush();
+        if flushed.is_ok() {
+            self.tidy_index();
+        }
         let mut state = self.lock();
         state.closed = true;
         let writer = if flushed.is_ok() { state.writer.take() } else { None };
@@ -300,7 +345,16 @@ impl Segments {
 
     /// Where the frame of `hash` lies.
     pub(crate) fn locate(&self, hash: &Hash) -> Result<Location, ChunkError> {
-        self.lock().index.get(hash).ok_or(ChunkError::Missing(*hash))
+        let known = self.lock().index.get(hash);
+        let known =
+            known.or_else(|| self.index_was_wrong(hash).then(|| self.lock().index.get(hash)).flatten());
+        known.ok_or(ChunkError::Missing(*hash))
+    }
+
+    /// Segments of which more than the end was read when they were opened.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u32 {
+        self.lock().looked_at
     }
 
     /// Whether something is stored under `hash`.
@@ -357,9 +411,23 @@ impl Segments {
 impl Segments {
     /// What is stored under `hash`, without keeping it in the cache: for walks through everything.
     pub(crate) fn read(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
+        Ok(self.read_from(hash)?.0)
+    }
+
+    /// What is stored under `hash`, and whether the disk was asked. Where the index was wrong, once more.
+    fn read_from(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {
+        match self.try_read(hash) {
+            Err(ChunkError::Missing(_) | ChunkError::Damaged { .. }) if self.index_was_wrong(hash) => {
+                self.try_read(hash)
+            }
+            read => read,
+        }
+    }
+
+    fn try_read(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {
         match self.source(hash)? {
-            Source::Plain(plain) => Ok(plain),
-            source => self.plain(hash, &Self::frame_bytes(hash, source)?),
+            Source::Plain(plain) => Ok((plain, false)),
+            source => Ok((self.plain(hash, &Self::frame_bytes(hash, source)?)?, true)),
         }
     }
 
@@ -443,11 +511,10 @@ impl Segments {
 
 impl ChunkStore for Segments {
     fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, ChunkError> {
-        let plain = match self.source(hash)? {
-            Source::Plain(plain) => return Ok(plain),
-            source => self.plain(hash, &Self::frame_bytes(hash, source)?)?,
-        };
-        self.lock().cache.put(*hash, plain.clone());
+        let (plain, is_new) = self.read_from(hash)?;
+        if is_new {
+            self.lock().cache.put(*hash, plain.clone());
+        }
         Ok(plain)
     }
 

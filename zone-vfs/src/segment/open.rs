@@ -11,7 +11,7 @@ use super::append::Writer;
 use super::cache::Cache;
 use super::footer::{self, Entry, SEGMENT_HEADER};
 use super::frame::{self, FRAME_HEADER, FRAME_MAGIC};
-use super::index::Index;
+use super::index::{Covered, Index};
 use super::{
     FOLDER, FORMAT_VERSION, Location, MAX_SEGMENT_FILE, SegmentError, SegmentOptions, State, number_of, path,
 };
@@ -26,9 +26,10 @@ pub(super) fn open(
     device: &dyn Device,
     key: &[u8; 32],
     options: &SegmentOptions,
+    index: Index,
 ) -> Result<State, SegmentError> {
     let mut state = State {
-        index: Index::default(),
+        index,
         writer: None,
         next_number: 1,
         unsynced: Vec::new(),
@@ -39,12 +40,31 @@ pub(super) fn open(
         condemned: BTreeSet::new(),
         poisoned: None,
         closed: false,
+        doubted: false,
+        looked_at: 0,
     };
     let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| number_of(name)).collect();
     numbers.sort_unstable();
+    let mut covered = state.index.covered();
+    let is_there = |number: &u32| numbers.binary_search(number).is_ok();
+    let intact =
+        |(number, cover): (&u32, &Covered)| is_there(number) && still_covers(device, *number, *cover);
+    if !covered.iter().all(intact) {
+        tracing::warn!("the index of the segments is of another time; it is made anew");
+        state.index = std::mem::take(&mut state.index).anew().0;
+        covered.clear();
+    }
     for number in &numbers {
         state.next_number = state.next_number.max(number.saturating_add(1));
+        // the last one may be written on, and is looked at for that
+        if let Some(cover) = covered.get(number).filter(|_| Some(number) != numbers.last())
+            && len_of(device, *number)? == cover.len
+        {
+            state.full.insert(*number, cover.len);
+            continue;
+        }
+        state.looked_at += 1;
         let found = look_at(device, *number, key, options)?;
         if found.len == 0 {
             // Begun, and then nothing reached the disk.
@@ -74,6 +94,27 @@ pub(super) fn open(
         }
     }
     Ok(state)
+}
+
+fn len_of(device: &dyn Device, number: u32) -> Result<u64, SegmentError> {
+    let path = path(number);
+    let file = device.open(&path, Caching::Cached).map_err(io_error(&path))?;
+    file.len().map_err(io_error(&path))
+}
+
+/// How the index knows a segment again that is `len` long and ends with a footer; none where it does not.
+pub(super) fn cover(device: &dyn Device, number: u32, len: u64) -> Option<Covered> {
+    let file = device.open(&path(number), Caching::Cached).ok()?;
+    let mut end = vec![0; footer::trailer_len()];
+    file.read_at(len.checked_sub(end.len() as u64)?, &mut end).ok()?;
+    footer::trailer_offset(&end)?;
+    Some(Covered { len, mac: *end.last_chunk()? })
+}
+
+/// Whether a segment is what the index covers, perhaps with more behind it: segments only grow.
+fn still_covers(device: &dyn Device, number: u32, known: Covered) -> bool {
+    len_of(device, number).is_ok_and(|len| len >= known.len)
+        && cover(device, number, known.len) == Some(known)
 }
 
 pub(super) struct Found {

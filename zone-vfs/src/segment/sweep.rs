@@ -96,8 +96,8 @@ impl Segments {
 
     /// Marks what lies under `hash`, and gives its bytes; none where this was called for it before.
     pub(crate) fn mark(&self, hash: &Hash) -> Result<Option<u64>, ChunkError> {
+        let place = self.locate(hash)?;
         let mut state = self.lock();
-        let place = state.index.get(hash).ok_or(ChunkError::Missing(*hash))?;
         let is_new = state.watch.as_mut().is_some_and(|watch| {
             watch.marks.add(place);
             watch.walked.add(place)

@@ -38,7 +38,7 @@ impl Shared {
 
     /// Wakes the checkpoint thread if the log has grown enough.
     pub(super) fn checkpoint_if_due(&self) {
-        if self.is_due() {
+        if self.is_due() || self.segments.index_waits() {
             // a full channel means that it has been woken already
             let _ = self.due.try_send(());
         }
@@ -92,6 +92,8 @@ impl Shared {
         superblock.advance(Some(hash), position)?;
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
         self.log.recycle_before(position)?;
+        drop(superblock);
+        self.segments.tidy_index();
         Ok((hash, done))
     }
 

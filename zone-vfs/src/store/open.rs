@@ -18,7 +18,7 @@ use super::{Shared, Store, StoreError};
 use crate::device::{self, Caching, Device, DeviceKind};
 use crate::id::{AgentId, Epoch, Sequence};
 use crate::log::{Log, LogError, LogOptions, LogPosition, Record};
-use crate::segment::{SegmentOptions, Segments};
+use crate::segment::{INDEX_FILE, IndexPlace, SegmentOptions, Segments};
 use crate::superblock::{SuperblockError, SuperblockFile};
 
 /// How a store is opened.
@@ -35,6 +35,8 @@ pub struct StoreOptions {
     /// Bytes of tree nodes, as they are stored, that zones keep in memory before they let go of them. A zone
     /// need not fit.
     pub nodes: usize,
+    /// Bytes of the index of where each frame lies, `index.redb`, that are kept in memory.
+    pub index: usize,
 }
 
 impl Default for StoreOptions {
@@ -45,6 +47,7 @@ impl Default for StoreOptions {
             checkpoint_after: 64 << 20,
             cache: 64 << 20,
             nodes: 64 << 20,
+            index: 32 << 20,
         }
     }
 }
@@ -70,7 +73,8 @@ impl Store {
             kind => device::open(folder, kind),
         }
         .map_err(opening)?;
-        Self::on_device(device, options, Some(lock))
+        let index = IndexPlace { path: folder.join(INDEX_FILE), cache: options.index };
+        Self::with_index(device, options, Some(lock), Some(&index))
     }
 
     /// Opens the store on a device; whoever calls makes sure that nobody else has it open.
@@ -78,6 +82,15 @@ impl Store {
         device: Arc<dyn Device>,
         options: &StoreOptions,
         lock: Option<File>,
+    ) -> Result<Self, StoreError> {
+        Self::with_index(device, options, lock, None)
+    }
+
+    fn with_index(
+        device: Arc<dyn Device>,
+        options: &StoreOptions,
+        lock: Option<File>,
+        index: Option<&IndexPlace>,
     ) -> Result<Self, StoreError> {
         let superblock = match SuperblockFile::open(&*device) {
             Err(SuperblockError::Missing) => {
@@ -93,7 +106,7 @@ impl Store {
             SegmentOptions { cache: options.cache, nodes: options.nodes, ..SegmentOptions::default() };
         #[cfg(test)]
         let segments = super::tests::segment_options(segments);
-        let segments = Arc::new(Segments::open(device.clone(), key, segments)?);
+        let segments = Arc::new(Segments::open_indexed(device.clone(), key, segments, index)?);
         let current = *superblock.current();
         let mut recovery = Recovery::new(segments.clone());
         if let Some(hash) = &current.catalogue {
@@ -163,6 +176,9 @@ impl Store {
                     {
                         // the log keeps everything: the next one, or the next opening, does it
                         tracing::error!("checkpoint: {e}");
+                    }
+                    if shared.segments.index_waits() {
+                        shared.segments.tidy_index();
                     }
                 }
             })

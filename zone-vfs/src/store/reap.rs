@@ -136,6 +136,10 @@ impl Store {
     pub fn reap(&self, policy: &ReapPolicy, dry_run: bool) -> Result<ReapReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        if !dry_run {
+            // what the index does not point at is removed
+            shared.segments.verify_index();
+        }
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
         let mut limit = usize::MAX;
         let (plan, damaged) = loop {

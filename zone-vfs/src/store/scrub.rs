@@ -180,6 +180,8 @@ impl Scrub<'_> {
     fn segments(&mut self, repair: bool) -> Result<HashSet<Hash>, StoreError> {
         let segments = &*self.shared.segments;
         segments.flush()?;
+        // not damage, since it is a cache: it is made anew where it is wrong
+        segments.verify_index();
         let mut damaged = HashSet::new();
         let mut files = BTreeSet::new();
         for (number, _) in segments.files() {

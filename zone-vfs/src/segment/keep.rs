@@ -1,0 +1,176 @@
+//! Keeping the index: moving it to its file, noticing that it is wrong, and making it anew from the footers.
+//!
+//! A wrong place does no harm to a reader, who checks what lies there by its address. Where that fails, or
+//! nothing is known of an address, the footers are asked, and the index is made anew if they say something else. A
+//! reaping, which removes what the index does not point at, checks all of it first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::footer::Entry;
+use super::index::{self, Covered, Index};
+use super::{Location, Segments, open, sweep};
+use crate::device::Caching;
+use crate::id::Hash;
+
+impl Segments {
+    /// Whether much is known of full segments that the index's file does not have.
+    pub(crate) fn index_waits(&self) -> bool {
+        self.untidy.load(Ordering::Relaxed)
+    }
+
+    /// Moves what is known of full segments to the index's file, if there is one. Takes as long as the disk
+    /// does; nobody who reads or puts waits for it.
+    pub(crate) fn tidy_index(&self) {
+        let tidying = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.untidy.store(false, Ordering::Relaxed);
+        let (full, before, waiting) = {
+            let state = self.lock();
+            if !state.index.has_file() {
+                return;
+            }
+            (state.full.clone(), state.index.covered(), state.index.waiting())
+        };
+        let known = |number: &u32, len: &u64| before.get(number).filter(|it| it.len == *len).copied();
+        let covered: BTreeMap<u32, Covered> = full
+            .iter()
+            .filter_map(|(number, len)| {
+                let cover = known(number, len).or_else(|| open::cover(&*self.device, *number, *len));
+                Some((*number, cover?))
+            })
+            .collect();
+        if covered == before && waiting == 0 {
+            return;
+        }
+        let Some((database, recent)) = self.lock().index.begin_write(&covered) else { return };
+        match index::write(&database, &recent, &before, &covered) {
+            Ok(()) => self.lock().index.end_write(covered),
+            Err(error) => {
+                tracing::warn!(%error, "the index of the segments cannot be written; it is made anew");
+                drop((database, recent, tidying));
+                self.rebuild_index();
+            }
+        }
+    }
+
+    /// Makes the index anew from what the segments say of themselves.
+    pub(crate) fn rebuild_index(&self) {
+        let _alone = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers: Vec<u32> = self.files().into_iter().map(|(number, _)| number).collect();
+        let mut found: Vec<Entry> = Vec::new();
+        for number in numbers {
+            match open::read_entries(&*self.device, number, &self.key, &self.options) {
+                Ok(entries) => found.extend(entries),
+                // whoever needs something of it is told
+                Err(error) => tracing::warn!(%error, "a segment does not read"),
+            }
+        }
+        let mut state = self.lock();
+        let (mut index, recent) = std::mem::take(&mut state.index).anew();
+        let there = |number| {
+            state.full.contains_key(&number)
+                || state.unsynced.iter().any(|it| it.number == number)
+                || state.writer.as_ref().is_some_and(|it| it.number == number)
+        };
+        // in the file of the segment that is written there may be less, or what a crash has cut off
+        index.add(found.into_iter().filter(|(_, place)| there(place.segment)));
+        for (hash, place) in recent {
+            if let Some(place) = place.filter(|it| there(it.segment)) {
+                index.insert(hash, place);
+            }
+        }
+        state.index = index;
+        drop(state);
+        self.untidy.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the index was wrong about a frame that was not found where it says, or of which it says nothing.
+    /// It is right then.
+    pub(super) fn index_was_wrong(&self, hash: &Hash) -> bool {
+        let known = {
+            let mut state = self.lock();
+            if !state.index.has_file() {
+                return false;
+            }
+            let known = state.index.get(hash);
+            let has_failed = state.index.has_failed();
+            match known.filter(|_| !has_failed) {
+                Some(place) if state.full.contains_key(&place.segment) => Some(place),
+                Some(place) if state.is_written(place.segment) => return false,
+                Some(_) => None,
+                // that nothing is known of an address is believed after one look at the footers
+                None if !has_failed && std::mem::replace(&mut state.doubted, true) => return false,
+                None => None,
+            }
+        };
+        if let Some(place) = known {
+            let entries = open::read_entries(&*self.device, place.segment, &self.key, &self.options);
+            if entries.is_ok_and(|it| it.contains(&(*hash, place))) {
+                return false; // it lies there, and is damaged
+            }
+        }
+        tracing::warn!(%hash, "the index of the segments was wrong or incomplete; it is made anew");
+        self.rebuild_index();
+        true
+    }
+
+    /// Compares the index with what the segments say of themselves, and makes it anew where they differ. Gives
+    /// whether it was right.
+    pub(crate) fn verify_index(&self) -> bool {
+        if !self.lock().index.has_file() {
+            return true;
+        }
+        let full: Vec<u32> = self.lock().full.keys().copied().collect();
+        // frames that lie in several places: that the index points at one of them has to be seen there
+        let mut elsewhere: HashMap<Hash, Location> = HashMap::new();
+        let mut is_right = true;
+        for number in full {
+            let Ok(entries) = open::read_entries(&*self.device, number, &self.key, &self.options) else {
+                continue;
+            };
+            let state = self.lock();
+            if !state.full.contains_key(&number) {
+                continue;
+            }
+            for (hash, location) in entries {
+                match state.index.get(&hash) {
+                    Some(place) if place == location => {}
+                    Some(place) if (place.segment, place.offset) != (number, location.offset) => {
+                        elsewhere.insert(hash, place);
+                    }
+                    _ => is_right = false,
+                }
+            }
+            if !is_right {
+                break;
+            }
+        }
+        elsewhere.retain(|_, place| self.lock().full.contains_key(&place.segment));
+        for (hash, place) in elsewhere {
+            let file = self.device.open(&super::path(place.segment), Caching::Cached);
+            is_right &= file.is_ok_and(|it| sweep::read_sound(&*it, &hash, place, &self.key).is_some());
+        }
+        if !is_right || self.lock().index.has_failed() {
+            tracing::warn!("the index of the segments does not say what they do; it is made anew");
+            self.rebuild_index();
+            return false;
+        }
+        true
+    }
+}
+
+impl super::State {
+    /// Whether a segment is not durable yet.
+    fn is_written(&self, number: u32) -> bool {
+        self.unsynced.iter().any(|it| it.number == number)
+            || self.writer.as_ref().is_some_and(|it| it.number == number)
+    }
+}
+
+impl Index {
+    /// Opens the index's file, where there is one, for segments that have the key.
+    pub(super) fn at(file: Option<&super::IndexPlace>, key: &[u8; 32]) -> Self {
+        file.map_or_else(Self::default, |it| Self::open(&it.path, it.cache, key))
+    }
+}
