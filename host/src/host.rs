@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use wasmtime::component::Linker;
-use zone_vfs::id::AgentId;
+use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{DamagedAgent, Disk, NewAgent, Store, StoreError, StoreOptions};
 
 use crate::agent::{Agent, AgentError, AgentName, Place, Template, ZoneOption, ZonePlan, link_lifecycle};
@@ -16,7 +16,7 @@ use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, 
 use crate::component::{self, ComponentError, Variant};
 use crate::image::ImageStore;
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
-use crate::upkeep::Flattening;
+use crate::upkeep::{Archiving, Flattening};
 use crate::wasi::{GuestState, HandleTable, MemoryLimits, Start};
 
 /// How a host is opened.
@@ -36,6 +36,9 @@ pub struct HostOptions {
     pub genesis_time: Duration,
     /// An image with more changed pages than this is made flat, behind the turns.
     pub flatten_at: usize,
+    /// Bytes of image files that are kept though the archive has them too. The files that heads need are kept
+    /// in any case.
+    pub image_cache: u64,
 }
 
 impl HostOptions {
@@ -49,6 +52,7 @@ impl HostOptions {
             turn_time: Duration::from_hours(1),
             genesis_time: Duration::from_mins(1),
             flatten_at: 256,
+            image_cache: 4 << 30,
         }
     }
 }
@@ -99,6 +103,7 @@ pub(crate) struct HostShared {
     pub imaging: tokio::sync::RwLock<()>,
     pub reap_due: AtomicBool,
     pub flattening: Arc<Mutex<Flattening>>,
+    pub archiving: Arc<Mutex<Archiving>>,
 }
 
 /// An open store with everything that is needed to run its agents.
@@ -179,6 +184,7 @@ impl Host {
             imaging: tokio::sync::RwLock::default(),
             reap_due: AtomicBool::new(false),
             flattening: Arc::default(),
+            archiving: Arc::default(),
             options,
         });
         Ok(Self { shared })
@@ -266,6 +272,8 @@ impl Host {
                 self.remove(&agent).await?;
                 return Err(e);
             }
+        } else {
+            self.shared.archive_later(&agent.disk, GenerationNumber(0));
         }
         Ok(agent)
     }
@@ -400,8 +408,13 @@ impl Host {
     /// Agents that are still held answer [`StoreError::Closed`] from here on.
     pub fn close(self) -> Result<(), AgentError> {
         self.shared.join_flattening();
+        self.shared.join_archiving();
         if self.shared.reap_due.swap(false, Ordering::Relaxed) {
             self.shared.reap_images(&HashSet::new(), false)?;
+            // a turn that is still going on, which is a mistake, must not be waited for
+            if let Ok(_alone) = self.shared.imaging.try_write() {
+                self.shared.shed_images(self.shared.options.image_cache)?;
+            }
         }
         lock(&self.shared.templates).clear();
         let store = lock(&self.shared.store).take();
@@ -424,6 +437,11 @@ fn first_start() -> Result<u32, AgentError> {
 }
 
 impl HostShared {
+    /// The keys of the components whose templates are in memory.
+    pub fn template_keys(&self) -> Vec<code::CodeKey> {
+        lock(&self.templates).values().map(|template| template.key).collect()
+    }
+
     pub fn store(&self) -> Result<Arc<Store>, AgentError> {
         lock(&self.store).clone().ok_or_else(|| StoreError::Closed.into())
     }

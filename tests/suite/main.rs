@@ -14,11 +14,13 @@
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
 //! | [`diffs`] | what differs between generations and agents |
+//! | [`archive`] | image files that are gone, damaged, or make room |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
+mod archive;
 mod backups;
 mod bed;
 mod continuity;

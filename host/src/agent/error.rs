@@ -75,6 +75,17 @@ pub enum AgentError {
         /// Which.
         generation: GenerationNumber,
     },
+    /// An image file is missing or damaged, and there is nothing to make it of.
+    #[error("generation {generation} cannot be brought back: {reason}")]
+    ImageLost {
+        /// Which.
+        generation: GenerationNumber,
+        /// Why not.
+        reason: &'static str,
+        /// What is wrong with the file.
+        #[source]
+        source: ImageError,
+    },
     /// More forks than one call makes.
     #[error("{found} forks: at most {limit} are made at once")]
     TooManyForks {

@@ -35,6 +35,23 @@ pub(crate) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -
 impl Agent {
     /// Brings the agent into memory if it is not there.
     pub(super) async fn ensure_running(&self, running: &mut Option<Running>) -> Result<Resumed, AgentError> {
+        match self.bring_in(running).await {
+            Err(AgentError::Image(lost)) if lost.is_lost() => {
+                // damage that shows only when the image is mapped; what was opened for the instance is let go
+                self.disk.release()?;
+                let generation = self.disk.generation(self.disk.head())?;
+                let about = self.generation_about(&generation)?;
+                let reference =
+                    about.image.as_ref().ok_or(AgentError::NoMemory { generation: generation.number })?;
+                self.host.make_again(&self.disk, generation.number, reference, lost).await?;
+                self.place.forget_standing();
+                self.bring_in(running).await
+            }
+            brought => brought,
+        }
+    }
+
+    async fn bring_in(&self, running: &mut Option<Running>) -> Result<Resumed, AgentError> {
         if let Some(now) = running {
             let memory = now.image.reference().bytes();
             return Ok(Resumed {
@@ -100,7 +117,8 @@ impl Agent {
         generation.starts += 1;
         let outcome = journal::encode(&OutcomeRecord::Reply(Vec::new()))?;
         let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)? };
-        await_done(|done| self.disk.end(&outcome, Some(new), done)).await?;
+        let number = await_done(|done| self.disk.end(&outcome, Some(new), done)).await?;
+        self.host.archive_later(&self.disk, number);
         Ok(self.disk.release()?)
     }
 
@@ -108,7 +126,7 @@ impl Agent {
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
         let _imaging = self.host.imaging.read().await;
-        let (about, image) = self.newest_head()?;
+        let (about, image) = self.newest_head().await?;
         // every turn ends with an image: what stands in memory now is what the head's image holds
         let paused = NewGeneration { cause: Cause::Paused, about: journal::encode(&about)? };
         let number = await_done(|done| self.disk.mark(paused, done)).await?;
@@ -121,19 +139,19 @@ impl Agent {
             let small = image.reference().bytes() <= FLATTEN_SMALL;
             let above = if small { 0 } else { FLATTEN_PAUSED };
             self.host.flatten_later(self, number, &image, above);
+            self.host.archive_later(&self.disk, number);
         }
         Ok(number)
     }
 
     /// What a generation made now holds of the host's: as the head's, on a flat file where one has
     /// been made since.
-    fn newest_head(&self) -> Result<(GenerationAbout, Option<Image>), AgentError> {
+    async fn newest_head(&self) -> Result<(GenerationAbout, Option<Image>), AgentError> {
         let head = self.disk.generation(self.disk.head())?;
         let mut about = self.generation_about(&head)?;
         let mut image = None;
         if let Some(reference) = &about.image {
-            let flat = FlatName::Generation(self.disk.id().0, head.number.0);
-            let found = self.host.images.image(reference, Some(&flat))?;
+            let found = self.host.open_image(&self.disk, head.number, reference).await?;
             about.image = Some(found.reference().clone());
             image = Some(found);
         }
@@ -142,7 +160,7 @@ impl Agent {
 
     /// Makes a generation of what the operator has written to the zones.
     async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
-        let (about, _) = self.newest_head()?;
+        let (about, _) = self.newest_head().await?;
         let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
         Ok(await_done(|done| self.disk.mark(now, done)).await?)
     }
@@ -190,14 +208,16 @@ impl Agent {
         about.starts = about.starts.max(head.starts);
         about.next_start = Start::Rewound;
         if let Some(reference) = &about.image {
-            let flat = FlatName::Generation(self.disk.id().0, to.0);
-            about.image = Some(self.host.images.image(reference, Some(&flat))?.reference().clone());
+            let image = self.host.open_image(&self.disk, to, reference).await?;
+            about.image = Some(image.reference().clone());
         }
         *running = None;
         // turns after that generation have not happened to whom stands there
         *self.place.seen() = None;
         let about = journal::encode(&about)?;
-        Ok(await_done(|done| self.disk.rewind(to, &about, done)).await?)
+        let number = await_done(|done| self.disk.rewind(to, &about, done)).await?;
+        self.host.archive_later(&self.disk, number);
+        Ok(number)
     }
 
     /// Makes new agents that begin where this one stood in generation `at`, or stands now.
@@ -223,7 +243,7 @@ impl Agent {
         about.next_start = Start::Forked;
         if let Some(reference) = &about.image {
             let flat = FlatName::Generation(self.disk.id().0, at.0);
-            let mut image = self.host.images.image(reference, Some(&flat))?;
+            let mut image = self.host.open_image(&self.disk, at, reference).await?;
             if names.len() >= MANY_FORKS && image.reference().changed_pages() > FLATTEN_PAUSED {
                 // the first pays for all: each of them maps one file
                 let (images, name) = (self.host.images.clone(), flat.clone());
@@ -250,6 +270,7 @@ impl Agent {
         let task = tokio::task::spawn_blocking(move || store.fork(&disk, at, &children));
         let disks = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
         drop(running);
+        self.host.archive_forks(&self.disk, at, &disks);
         Ok(disks.into_iter().map(|disk| self.host.adopt(disk)).collect())
     }
 

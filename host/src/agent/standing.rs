@@ -7,7 +7,7 @@ use zone_vfs::id::GenerationNumber;
 use super::seen::Seen;
 use super::{Agent, AgentError, Running, Template};
 use crate::component::REWRITER_VERSION;
-use crate::image::{ClosedImage, FlatName, Image};
+use crate::image::{ClosedImage, Image};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
 use crate::wasi::{Lifecycle, Mounts, Start};
 
@@ -22,6 +22,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The next to ask looks anew at how the agent stands.
+    pub fn forget_standing(&self) {
+        *self.known() = None;
+    }
+
     pub fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,8 +109,7 @@ impl Agent {
             return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
         }
         let flats = self.host.images.flats_made();
-        let image =
-            self.host.images.image(reference, Some(&FlatName::Generation(self.disk.id().0, head.0)))?;
+        let image = self.host.open_image(&self.disk, head, reference).await?;
         let template = self.template_of(&about.component).await?;
         let standing =
             Arc::new(Standing { number: head, about, agent, template, image: image.closed(), flats });

@@ -492,6 +492,9 @@ pub struct ReapArguments {
     /// Keep fewer generations of turns where the store needs more than this
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub budget: Option<u64>,
+    /// Leave no more than this of image files that can be made again from the archive [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    pub image_cache: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

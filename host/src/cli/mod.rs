@@ -100,6 +100,11 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
+    if let Command::Reap(a) = &arguments.command
+        && let Some(limit) = a.image_cache
+    {
+        options.image_cache = limit;
+    }
     if let Command::Restore(a) = &arguments.command {
         return storage::restore(&options.folder, a);
     }

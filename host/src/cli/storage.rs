@@ -78,6 +78,8 @@ fn json(reaped: &Reaped) -> serde_json::Value {
             "before_bytes": r.before.bytes, "after_bytes": r.after.bytes,
         },
         "image_bytes": reaped.image_bytes,
+        "archived": reaped.archived,
+        "cached_bytes": reaped.cached_bytes,
         "damage": r.damage,
         "over_budget": r.over_budget,
         "out_of_space": r.swept.out_of_space,
@@ -113,6 +115,12 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         size(r.before.bytes),
         size(reaped.image_bytes)
     ))?;
+    if reaped.archived > 0 {
+        say(format_args!("images of {} generations were archived", reaped.archived))?;
+    }
+    if reaped.cached_bytes > 0 {
+        say(format_args!("image files that the archive has too: {}", size(reaped.cached_bytes)))?;
+    }
     if r.swept.dead_bytes > 0 && freed(r) < r.swept.dead_bytes {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
@@ -152,7 +160,7 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                     agent.generations.iter().map(|(n, b)| json!({ "generation": n.0, "bytes": bytes(b) }));
                 json!({
                     "name": agent.name, "id": agent.id.to_string(), "shared_zone": agent.is_shared_zone,
-                    "damaged": agent.is_damaged, "bytes": bytes(&agent.all),
+                    "damaged": agent.is_damaged, "bytes": bytes(&agent.all), "attachments": bytes(&agent.attachments),
                     "zones": zones.collect::<Vec<_>>(), "generations": generations.collect::<Vec<_>>(),
                 })
             })
@@ -173,6 +181,9 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
         rows.push(row(name, &agent.all));
         if !agent.is_shared_zone {
             rows.extend(agent.zones.iter().map(|(name, b)| row(format!("  {name}"), b)));
+            if agent.attachments != Bytes::default() {
+                rows.push(row("  (memory)".into(), &agent.attachments));
+            }
         }
     }
     print_table(&table(&["NAME", "LOGICAL", "UNIQUE", "SHARED"], &[1, 2, 3], rows))?;
@@ -224,27 +235,47 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         });
         told.and_then(|()| Ok((report?, found)))
     });
-    let (report, found) = task.await??;
+    let (report, mut found) = task.await??;
+    let images = host.check_images(repair).await?;
+    for damage in &images.damage {
+        let text = format!("{}@{}: {}", damage.agent, damage.generation, damage.reason);
+        let made = damage.repaired.then(|| {
+            format!(
+                "repaired: the memory of {}@{} was made again from the archive",
+                damage.agent, damage.generation
+            )
+        });
+        for (kind, text) in [("image", Some(text)), ("repaired", made)] {
+            match text {
+                Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
+                Some(text) => say(format_args!("{}", escape(&text)))?,
+                None => {}
+            }
+        }
+    }
+    let findings = report.findings + images.damage.len() as u64;
     if a.json {
         print_json(&json!({
             "findings": found, "frames": report.frames, "bytes": report.bytes,
             "damaged_frames": report.damaged_frames, "damaged_agents": report.damaged_agents,
-            "quarantined": report.quarantined,
+            "quarantined": report.quarantined, "images": images.generations,
+            "damaged_images": images.damage.len(),
         }))?;
     } else {
-        say(format_args!("{} frames of {} were read", report.frames, size(report.bytes)))?;
-        if report.findings > 0 {
+        let frames = size(report.bytes);
+        say(format_args!(
+            "{} frames of {frames} were read, and {} images",
+            report.frames, images.generations
+        ))?;
+        if findings > 0 {
             let agents = report.damaged_agents;
-            say(format_args!(
-                "faults: {}; agents of which something does not read: {agents}",
-                report.findings
-            ))?;
+            say(format_args!("faults: {findings}; agents of which something does not read: {agents}"))?;
         }
-        if report.findings > 0 && !a.repair {
+        if findings > 0 && !a.repair {
             say(format_args!("`dormouse fsck --repair` makes whole what can be, and deletes nothing"))?;
         }
     }
-    Ok(u8::from(report.findings > 0))
+    Ok(u8::from(findings > 0))
 }
 
 /// The backups in a folder, oldest first.

@@ -24,6 +24,31 @@ impl ImageStore {
         source: Option<[u8; 32]>,
         pages: impl Iterator<Item = Result<Page<'a>, ImageError>>,
     ) -> Result<(), ImageError> {
+        let header = FlatHeader::of(lengths, source);
+        self.write_whole(name, &header, |file| {
+            if let Some(base) = base {
+                for (from, to) in base.header.memories.iter().zip(&header.memories) {
+                    copy_data(&base.file, from.offset, file, to.offset, from.len.min(to.len))
+                        .map_err(Self::io(name))?;
+                }
+            }
+            for page in pages {
+                let (memory, page, content) = page?;
+                let at = header.memories[usize::from(memory)].offset + u64::from(page) * PAGE as u64;
+                file.write_all_at(content, at).map_err(Self::io(name))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes the flat file `name` with what `fill` puts behind the header. The file appears whole and durable,
+    /// or not at all.
+    pub(super) fn write_whole(
+        &self,
+        name: &FlatName,
+        header: &FlatHeader,
+        fill: impl FnOnce(&File) -> Result<(), ImageError>,
+    ) -> Result<(), ImageError> {
         let temporary = format!("{name}.tmp");
         let path = self.path(&temporary);
         let written = (|| {
@@ -35,22 +60,11 @@ impl ImageStore {
                 .mode(0o600)
                 .open(&path)
                 .map_err(Self::io(&temporary))?;
-            let header = FlatHeader::of(lengths, source);
-            let page = format::encode(format::FLAT, &header)
+            let page = format::encode(format::FLAT, header)
                 .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
             file.set_len(header.file_len()).map_err(Self::io(&temporary))?;
             file.write_all_at(&page, 0).map_err(Self::io(&temporary))?;
-            if let Some(base) = base {
-                for (from, to) in base.header.memories.iter().zip(&header.memories) {
-                    copy_data(&base.file, from.offset, &file, to.offset, from.len.min(to.len))
-                        .map_err(Self::io(&temporary))?;
-                }
-            }
-            for page in pages {
-                let (memory, page, content) = page?;
-                let at = header.memories[usize::from(memory)].offset + u64::from(page) * PAGE as u64;
-                file.write_all_at(content, at).map_err(Self::io(&temporary))?;
-            }
+            fill(&file)?;
             file.sync_all().map_err(Self::io(&temporary))?;
             std::fs::rename(&path, self.path(name)).map_err(Self::io(name))?;
             self.renewed(name);

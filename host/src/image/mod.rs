@@ -6,10 +6,12 @@
 //!   files, to which the pages that a turn changed are appended.
 //! - [`Image`] is one image, ready to be mapped: a flat base and the pages that differ from it.
 //! - [`ImageStore`] is the folder of those files.
+//! - `archive` is what the store keeps of them in chunks, so that a file that is gone can be made again.
 //!
 //! Globals are in an image too: an accessor module (see [`crate::component`]) copies them to and
 //! from a linear memory of its own.
 
+mod archive;
 mod capture;
 mod dirty;
 mod flatten;
@@ -45,6 +47,14 @@ pub enum ImageError {
         /// The file's name inside the image folder.
         file: String,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// What the archive has of an image is not what the file should be made of.
+    #[error("image file {file} cannot be made again from the archive: {reason}")]
+    Archive {
+        /// The file's name inside the image folder.
+        file: String,
+        /// Why not.
         reason: String,
     },
     /// The image was made by a newer version of Dormouse.
@@ -87,6 +97,16 @@ fn map_hint(e: &std::io::Error) -> &'static str {
 }
 
 impl ImageError {
+    /// True when a file is missing.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    /// True when a file is missing or damaged, and can be made again where the archive has it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_missing() || matches!(self, Self::Damaged { .. })
+    }
+
     /// True when the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))

@@ -105,7 +105,7 @@ impl ImageReference {
     }
 
     /// Names exactly this image: what a flat file that was made of it states.
-    pub(super) fn digest(&self) -> Result<[u8; 32], String> {
+    pub(crate) fn digest(&self) -> Result<[u8; 32], String> {
         Ok(*blake3::hash(&postcard::to_stdvec(self).map_err(|e| e.to_string())?).as_bytes())
     }
 

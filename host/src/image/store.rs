@@ -235,6 +235,16 @@ impl ImageStore {
         Ok(store)
     }
 
+    /// The same folder, with nothing open: every file is opened anew.
+    pub(crate) fn afresh(&self) -> Self {
+        Self {
+            folder: self.folder.clone(),
+            flats: Mutex::default(),
+            pages: Mutex::default(),
+            flats_made: AtomicU64::new(0),
+        }
+    }
+
     pub(super) fn io(name: impl ToString) -> impl FnOnce(std::io::Error) -> ImageError {
         let file = name.to_string();
         move |source| ImageError::Io { file, source }
@@ -364,23 +374,34 @@ impl ImageStore {
         reference: &ImageReference,
         flattened: Option<&FlatName>,
     ) -> Result<Image, ImageError> {
-        match flattened.map(|name| self.flattened(reference, name)) {
-            Some(Ok(Some(image))) => return Ok(image),
-            // the flat file is only the faster way, and here it finds no room
-            Some(Err(e)) if !e.is_no_space() => return Err(e),
-            _ => {}
+        if !reference.pages.is_empty()
+            && let Some(name) = flattened
+        {
+            match self.flattened(reference, name) {
+                Ok(Some(image)) => return Ok(image),
+                Ok(None) => {}
+                // the flat file is only the faster way
+                Err(e) => tracing::warn!("{name} is not used: {e}"),
+            }
         }
         reference
             .check()
             .map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
-        let base = self.flat(&reference.base)?;
+        let base = match self.flat(&reference.base) {
+            // one that was made again is under the generation's own name
+            Err(e) if e.is_lost() && reference.pages.is_empty() => {
+                let made = flattened.and_then(|name| self.flattened(reference, name).ok().flatten());
+                return made.ok_or(e);
+            }
+            base => base?,
+        };
         let files = reference.files.iter().map(|f| self.pages_file(*f)).collect::<Result<_, _>>()?;
         Ok(Image { reference: reference.clone(), base, files, rebased: false })
     }
 
     /// The flat file `name`, if it was made of just this image.
     fn flattened(&self, reference: &ImageReference, name: &FlatName) -> Result<Option<Image>, ImageError> {
-        if reference.pages.is_empty() || !self.has_flat(name) {
+        if !self.has_flat(name) {
             return Ok(None);
         }
         let image = self.flat_image(name)?;
@@ -392,7 +413,18 @@ impl ImageStore {
     /// The same image on a flat file that was made of it since, if there is one: for an instance over
     /// which `image` was mapped, and whose pages will be compared with the flat file from here on.
     pub fn rebase(&self, image: &Image, name: &FlatName) -> Result<Option<Image>, ImageError> {
-        Ok(self.flattened(&image.reference, name)?.map(|flat| Image { rebased: true, ..flat }))
+        if image.reference.pages.is_empty() {
+            return Ok(None);
+        }
+        match self.flattened(&image.reference, name) {
+            Ok(flat) => Ok(flat.map(|flat| Image { rebased: true, ..flat })),
+            Err(e) if e.is_lost() => {
+                // the image goes on as it is
+                tracing::warn!("{name} is not used: {e}");
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Opens a flat file as an image.
@@ -438,9 +470,57 @@ impl ImageStore {
             flats.iter().map(ToString::to_string).chain(pages.iter().map(ToString::to_string)).collect();
         lock(&self.flats).recent.clear();
         lock(&self.pages).recent.clear();
-        self.remove_where(dry_run, |name| {
-            (name.ends_with(".flat") || name.ends_with(".pages")) && !keep.contains(name)
-        })
+        self.remove_where(dry_run, |name| is_image(name) && !keep.contains(name))
+    }
+
+    /// The image files in the folder, those that were not changed for longest first, with the bytes that they take.
+    pub(crate) fn files(&self) -> Result<Vec<(String, u64)>, ImageError> {
+        use std::os::unix::fs::MetadataExt;
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(Self::io(""))? {
+            let entry = entry.map_err(Self::io(""))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_image(&name)
+                && let Ok(metadata) = entry.metadata()
+            {
+                files.push((name, metadata.blocks() * 512, (metadata.mtime(), metadata.mtime_nsec())));
+            }
+        }
+        files.sort_by_key(|(_, _, changed)| *changed);
+        Ok(files.into_iter().map(|(name, bytes, _)| (name, bytes)).collect())
+    }
+
+    /// Removes files that can be made again, as long as more than `limit` bytes are taken; those that are open stay,
+    /// since a turn may yet append to them. Gives the bytes that came free.
+    pub(crate) fn shed(
+        &self,
+        files: &[(String, u64)],
+        can_go: &HashSet<String>,
+        limit: u64,
+    ) -> Result<u64, ImageError> {
+        let (mut flats, mut pages) = (lock(&self.flats), lock(&self.pages));
+        flats.recent.clear();
+        pages.recent.clear();
+        let open = |name: &str| {
+            flats.known.iter().any(|(it, file)| file.strong_count() > 0 && it.to_string() == name)
+                || pages.known.iter().any(|(it, file)| file.strong_count() > 0 && it.to_string() == name)
+        };
+        let mut taken: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+        let mut freed = 0;
+        for (name, bytes) in files {
+            if taken <= limit {
+                break;
+            }
+            if can_go.contains(name) && !open(name) {
+                match std::fs::remove_file(self.path(name)) {
+                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Self::io(name)(e)),
+                    _ => {}
+                }
+                taken -= bytes;
+                freed += bytes;
+            }
+        }
+        Ok(freed)
     }
 
     fn remove_unfinished(&self) -> Result<(), ImageError> {
@@ -462,6 +542,10 @@ impl ImageStore {
         }
         Ok(freed)
     }
+}
+
+fn is_image(name: &str) -> bool {
+    name.ends_with(".flat") || name.ends_with(".pages")
 }
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

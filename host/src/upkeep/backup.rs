@@ -1,17 +1,21 @@
 //! Backups: the store's own frames, and beside them image files and components.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use zone_vfs::store::{BackupFile, BackupReport, ReadSeek, RestoreReport, Store, StoreError};
+use zone_vfs::store::{BackedUp, BackupFile, BackupReport, ReadSeek, RestoreReport, Store, StoreError};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
+use crate::image::FlatName;
+use crate::journal::{self, GenerationAbout};
 
 /// The folders of a store whose files go with a backup.
-const FOLDERS: [&str; 2] = ["images", "components"];
+const FOLDERS: [&str; 2] = [IMAGES, "components"];
+const IMAGES: &str = "images";
 
 impl Host {
     /// Writes a backup to `to`, consistent while agents run: of everything, or of what changed since the
@@ -81,12 +85,39 @@ impl HostShared {
         // files that a generation names are not reaped meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
         let folder = self.options.folder.clone();
-        Ok(store.backup(to, since, &mut || files(&folder))?)
+        Ok(store.backup(to, since, &mut |backed_up| files(&folder, &archived(backed_up)?))?)
     }
 }
 
-/// The files as they are now. Those of images are only ever appended to, or replaced by a rename.
-fn files(folder: &Path) -> Result<Vec<BackupFile>, StoreError> {
+/// The image files that only generations need whose images the backup has in the store's own frames.
+fn archived(backed_up: &BackedUp<'_>) -> Result<HashSet<String>, StoreError> {
+    let (mut can_go, mut needed) = (HashSet::new(), HashSet::new());
+    let mut readable = true;
+    let all = backed_up.generations(&mut |it| {
+        if it.about.is_empty() {
+            return;
+        }
+        let Ok(about) = journal::decode::<GenerationAbout>(it.about) else {
+            readable = false;
+            return;
+        };
+        let Some(image) = about.image else { return };
+        let names = if it.is_attached { &mut can_go } else { &mut needed };
+        names.insert(FlatName::Generation(it.agent.0, it.number.0).to_string());
+        names.insert(image.base().to_string());
+        names.extend(image.files().iter().map(ToString::to_string));
+    })?;
+    if !all || !readable {
+        // what cannot be read may need any file
+        return Ok(HashSet::new());
+    }
+    can_go.retain(|name| !needed.contains(name));
+    Ok(can_go)
+}
+
+/// The files as they are now, but for those of `left_out`. Those of images are only ever appended to, or replaced
+/// by a rename.
+fn files(folder: &Path, left_out: &HashSet<String>) -> Result<Vec<BackupFile>, StoreError> {
     let failed = |what: &Path| {
         let what = format!("reading {}", what.display());
         move |source| StoreError::Io { what, source }
@@ -97,7 +128,9 @@ fn files(folder: &Path) -> Result<Vec<BackupFile>, StoreError> {
         for entry in std::fs::read_dir(&place).map_err(failed(&place))? {
             let path = entry.map_err(failed(&place))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_string();
-            if Path::new(&name).extension().is_none_or(|e| e == "tmp") {
+            if Path::new(&name).extension().is_none_or(|e| e == "tmp")
+                || (inside == IMAGES && left_out.contains(&name))
+            {
                 continue;
             }
             let file = File::open(&path).map_err(failed(&path))?;

@@ -24,7 +24,7 @@ pub(crate) struct Flattening {
 /// Image files that nothing needs are looked for after this many generations of an agent.
 const REAP_EVERY: u64 = 128;
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

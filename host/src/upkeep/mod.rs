@@ -1,6 +1,8 @@
 //! Giving storage back, and keeping it: reaping, `backup`, and `images` behind the turns.
 
+mod archive;
 mod backup;
+mod check;
 mod images;
 
 use std::collections::HashSet;
@@ -15,7 +17,9 @@ use zone_vfs::store::{ReapPolicy, ReapReport};
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 
+pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
+pub use self::check::{ImageCheck, ImageDamage};
 pub(crate) use self::images::Flattening;
 
 /// What a reaping did, or would do.
@@ -26,6 +30,11 @@ pub struct Reaped {
     /// Bytes of image files that no generation needs any more. A dry run does not count the images of
     /// generations that would be dropped of agents that stay.
     pub image_bytes: u64,
+    /// Generations whose images were archived, since that had not been done behind the turns.
+    pub archived: u64,
+    /// Bytes of image files that were removed though generations name them, since the archive has them:
+    /// there were more than [`image_cache`](crate::HostOptions::image_cache) allows.
+    pub cached_bytes: u64,
 }
 
 impl Host {
@@ -94,6 +103,11 @@ impl HostShared {
         } else {
             0
         };
-        Ok(Reaped { store: report, image_bytes })
+        let (mut archived, mut cached_bytes) = (0, 0);
+        if !dry_run && report.damage.is_empty() {
+            archived = self.archive_kept()?;
+            cached_bytes = self.trim_images(self.options.image_cache)?;
+        }
+        Ok(Reaped { store: report, image_bytes, archived, cached_bytes })
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::commit::Commit;
-use super::disk::{Disk, wait};
+use super::disk::{Disk, Done, wait};
 use super::entry::Payload;
 use super::{Shared, StoreError, blob};
 use crate::chunks::{ChunkStore, FrameKind};
@@ -253,8 +253,9 @@ impl Disk {
         root: &Payload,
         needs: Vec<Hash>,
     ) -> Result<(), StoreError> {
-        wait(|done| {
-            Commit::attach(self, generation, root, &needs, Box::new(|result| done(result.map(|_| ()))))
+        wait(|done: Done<()>| {
+            let done = Box::new(|result: Result<_, _>| done(result.map(|_| ())));
+            Commit::attach(self, generation, root, &needs, done);
         })
     }
 

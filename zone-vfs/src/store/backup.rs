@@ -10,12 +10,12 @@ use std::sync::{Arc, PoisonError};
 
 use uuid::Uuid;
 
-use super::open;
 use super::reach::{Place, Reach, Visitor};
 use super::{Shared, Store, StoreError};
+use super::{blob, catalogue, open};
 use crate::chunks::FrameKind;
 use crate::device::{self, Device, DeviceKind};
-use crate::id::{Hash, Timestamp};
+use crate::id::{AgentId, GenerationNumber, Hash, Timestamp};
 use crate::log::LogPosition;
 use crate::segment::{Marks, SegmentOptions, Segments};
 use crate::superblock::SuperblockFile;
@@ -51,6 +51,61 @@ impl std::fmt::Debug for BackupFile {
         f.debug_struct("BackupFile").field("name", &self.name).field("len", &self.len).finish_non_exhaustive()
     }
 }
+
+/// What a backup has of agents: asked by an embedder that decides which of its files go with it.
+pub struct BackedUp<'a> {
+    segments: &'a Segments,
+    catalogue: Hash,
+    is_whole: bool,
+}
+
+impl std::fmt::Debug for BackedUp<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackedUp").field("is_whole", &self.is_whole).finish_non_exhaustive()
+    }
+}
+
+/// A generation that is in a backup.
+#[derive(Clone, Copy, Debug)]
+pub struct BackedUpGeneration<'a> {
+    /// Whose.
+    pub agent: AgentId,
+    /// Which.
+    pub number: GenerationNumber,
+    /// The embedder's part.
+    pub about: &'a [u8],
+    /// Something is attached to it, which is in the backup.
+    pub is_attached: bool,
+}
+
+impl BackedUp<'_> {
+    /// Calls `each` with every generation of an agent that is in the backup. False where something could not be read, or has still to take effect, so that not all were
+    /// told.
+    pub fn generations(&self, each: &mut dyn FnMut(BackedUpGeneration<'_>)) -> Result<bool, StoreError> {
+        let list = catalogue::read(self.segments, &self.catalogue)?;
+        let mut all = self.is_whole;
+        for agent in list.agents {
+            all &= agent.carried.is_empty() && agent.state.is_some();
+            let Some(payload) = &agent.state else { continue };
+            let told = catalogue::read_stored(payload, self.segments).and_then(|state| {
+                for generation in &state.generations {
+                    let about = blob::get(self.segments, &generation.about)?;
+                    let (number, is_attached) = (generation.number, generation.attachment.is_some());
+                    each(BackedUpGeneration { agent: agent.id, number, about: &about, is_attached });
+                }
+                Ok(())
+            });
+            match told {
+                Err(e) if e.is_of_one_agent() => all = false,
+                told => told?,
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Is asked which files of the embedder's go with a backup.
+pub type Files<'a> = &'a mut dyn FnMut(&BackedUp<'_>) -> Result<Vec<BackupFile>, StoreError>;
 
 /// What a backup has.
 #[derive(Clone, Debug, Default)]
@@ -197,7 +252,7 @@ impl Store {
         &self,
         to: &mut dyn Write,
         since: Option<&mut dyn ReadSeek>,
-        files: &mut dyn FnMut() -> Result<Vec<BackupFile>, StoreError>,
+        files: Files<'_>,
     ) -> Result<BackupReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
@@ -339,7 +394,7 @@ impl Shared {
         catalogue: &Hash,
         to: &mut dyn Write,
         since: Option<&mut dyn ReadSeek>,
-        files: &mut dyn FnMut() -> Result<Vec<BackupFile>, StoreError>,
+        files: Files<'_>,
     ) -> Result<BackupReport, StoreError> {
         let device = self.segments.device();
         let id = super::agents::random_uuid(device)?;
@@ -371,7 +426,9 @@ impl Shared {
         Reach::new(&self.segments, &mut writer).catalogue(catalogue)?;
         let FrameWriter { mut out, addresses, mut report, .. } = writer;
         let mut listed = Vec::new();
-        for file in files()? {
+        let is_whole = report.damage.is_empty();
+        let backed_up = BackedUp { segments: &self.segments, catalogue: *catalogue, is_whole };
+        for file in files(&backed_up)? {
             if file.name.len() > MAX_FILE_NAME {
                 return Err(bad(format!("the name of the file {} is too long", file.name)));
             }

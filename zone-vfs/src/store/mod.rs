@@ -49,7 +49,9 @@ use crate::segment::Segments;
 
 pub use self::agents::{DamagedAgent, NewAgent};
 pub use self::attachment::{ATTACHMENT_CHUNK, Attachment, Fill, MAX_ATTACHMENT, MAX_ATTACHMENT_ABOUT};
-pub use self::backup::{BackupFile, BackupReport, MAX_FILE_NAME, ReadSeek, RestoreReport};
+pub use self::backup::{
+    BackedUp, BackedUpGeneration, BackupFile, BackupReport, Files, MAX_FILE_NAME, ReadSeek, RestoreReport,
+};
 pub use self::blob::MAX_PAYLOAD;
 pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};

@@ -146,7 +146,8 @@ fn it_waits_for_nobody_and_takes_nothing_else_along() {
         for _ in 0..40 {
             write(&a, EPISODIC, "diary", b"line\n");
             turn(&a);
-            let (_, _) = (mark(&a).unwrap(), a.release().unwrap());
+            mark(&a).unwrap();
+            a.release().unwrap();
         }
     });
     assert_eq!(see(&find(&start(&device.killed()), "a")), see(&a));
@@ -256,7 +257,7 @@ fn a_backup_has_it() {
     let what = sparse(3, 260);
     attach(&a, number(0), &what).unwrap();
     let mut bytes = Vec::new();
-    store.backup(&mut bytes, None, &mut || Ok(Vec::new())).unwrap();
+    store.backup(&mut bytes, None, &mut |_| Ok(Vec::new())).unwrap();
     let device = Simulated::new(2);
     let there: Arc<dyn Device> = Arc::new(device.clone());
     let report = Store::restore_on(&there, &mut [&mut &bytes[..]], &mut |_, _, _| Ok(())).unwrap();

@@ -24,7 +24,7 @@ fn file(name: &str, content: &[u8]) -> BackupFile {
 
 fn back_up(store: &Store, since: Option<&[u8]>, images: &[(&str, &[u8])]) -> (Vec<u8>, BackupReport) {
     let mut to = Vec::new();
-    let mut files = || Ok(images.iter().map(|(name, content)| file(name, content)).collect());
+    let mut files = |_: &BackedUp<'_>| Ok(images.iter().map(|(name, content)| file(name, content)).collect());
     let mut since = since.map(Cursor::new);
     let since = since.as_mut().map(|it| it as &mut dyn ReadSeek);
     let report = store.backup(&mut to, since, &mut files).unwrap();
@@ -136,10 +136,10 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     let other = start(&Simulated::new(2));
     create(&other, "a");
     let mut since = Cursor::new(&full[..]);
-    let error = other.backup(&mut Vec::new(), Some(&mut since), &mut || Ok(Vec::new())).unwrap_err();
+    let error = other.backup(&mut Vec::new(), Some(&mut since), &mut |_| Ok(Vec::new())).unwrap_err();
     assert!(error.to_string().contains("another store"), "{error}");
     // a file that changes meanwhile
-    let error = store.backup(&mut Vec::new(), None, &mut || {
+    let error = store.backup(&mut Vec::new(), None, &mut |_| {
         Ok(vec![BackupFile { hash: [0; 32], ..file("image", b"an image") }])
     });
     assert!(error.unwrap_err().to_string().contains("not what it was said to be"));
@@ -183,7 +183,7 @@ fn agents_go_on_while_a_backup_is_made() {
     }
     let then = see(&a);
     let mut to = Busy(Vec::new(), &a, 0);
-    store.backup(&mut to, None, &mut || Ok(Vec::new())).unwrap();
+    store.backup(&mut to, None, &mut |_| Ok(Vec::new())).unwrap();
     let turns = to.2 / 5;
     assert!(turns > 5);
     let (device, ..) = try_restore(&[&to.0]).unwrap();

@@ -1,0 +1,159 @@
+//! Looking at image files: headers, lengths, checksums of pages, and every byte where the archive has the image.
+//!
+//! What is missing and archived is no damage: it is made again when it is needed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use zone_vfs::id::GenerationNumber;
+use zone_vfs::store::{Attachment, Disk, StoreError};
+
+use super::archive::image_of;
+use crate::agent::AgentError;
+use crate::host::{Host, HostShared};
+use crate::image::{FlatName, Image, ImageError, ImageReference, ImageStore};
+
+/// An image that cannot be resumed from, or not from what its files hold now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageDamage {
+    /// The agent's name.
+    pub agent: String,
+    /// The generation.
+    pub generation: GenerationNumber,
+    /// The file, and what is wrong.
+    pub reason: String,
+    /// A file was made again from the archive, and the generation is whole.
+    pub repaired: bool,
+}
+
+/// What a look at the image files found.
+#[derive(Clone, Debug, Default)]
+pub struct ImageCheck {
+    /// Generations that have an image.
+    pub generations: u64,
+    /// Those of which every byte was compared with the archive.
+    pub compared: u64,
+    /// What is damaged, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE) generations.
+    pub damage: Vec<ImageDamage>,
+}
+
+impl ImageCheck {
+    /// Damaged generations that are listed, at most.
+    pub const MAX_DAMAGE: usize = 1000;
+}
+
+impl Host {
+    /// Looks at the image files of all generations, beside live agents. With `repair` the images that are
+    /// damaged are made again from the archive, where it has them.
+    pub async fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
+        let shared = self.shared.clone();
+        let task = tokio::task::spawn_blocking(move || shared.check_images(repair));
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+}
+
+/// What was looked at, so that it need not be again.
+struct Looking {
+    /// Opens every file anew.
+    images: ImageStore,
+    compared: HashSet<[u8; 32]>,
+}
+
+impl HostShared {
+    fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
+        // no file goes meanwhile; turns go on
+        let _files_stay = self.imaging.blocking_read();
+        let mut looking = Looking { images: self.images.afresh(), compared: HashSet::new() };
+        let mut check = ImageCheck::default();
+        for disk in self.disks()? {
+            for generation in disk.generations() {
+                // what does not read of a record is told by who looks at the store
+                let Ok(Some(reference)) = image_of(&disk, &generation) else { continue };
+                check.generations += 1;
+                let archived = disk.attachment(generation.number).ok().flatten();
+                let Err(lost) = looking.look(
+                    &disk,
+                    generation.number,
+                    &reference,
+                    archived.as_ref(),
+                    &mut check.compared,
+                ) else {
+                    continue;
+                };
+                if disk.generation(generation.number).is_err() || check.damage.len() >= ImageCheck::MAX_DAMAGE
+                {
+                    continue;
+                }
+                let reason = lost.to_string();
+                let repaired = repair
+                    && match self.repair(&mut looking, &disk, generation.number, &reference, lost) {
+                        Ok(repaired) => repaired,
+                        Err(e) => {
+                            tracing::warn!(agent = %disk.id(), generation = %generation.number, "not repaired: {e}");
+                            false
+                        }
+                    };
+                let agent = disk.info()?.name;
+                check.damage.push(ImageDamage { agent, generation: generation.number, reason, repaired });
+            }
+        }
+        Ok(check)
+    }
+
+    fn repair(
+        &self,
+        looking: &mut Looking,
+        disk: &Arc<Disk>,
+        number: GenerationNumber,
+        reference: &ImageReference,
+        lost: ImageError,
+    ) -> Result<bool, AgentError> {
+        let Some(archived) = disk.attachment(number)? else { return Ok(false) };
+        if reference.changed_pages() == 0 && looking.images.image(reference, None).is_ok() {
+            // it can be opened, so that it would be taken before any other
+            self.images.rewrite_base(reference, &archived)?;
+        } else {
+            self.materialise(disk, number, reference, lost)?;
+        }
+        looking.images = self.images.afresh();
+        Ok(looking.look(disk, number, reference, Some(&archived), &mut 0).is_ok())
+    }
+}
+
+impl Looking {
+    fn look(
+        &mut self,
+        disk: &Disk,
+        number: GenerationNumber,
+        reference: &ImageReference,
+        archived: Option<&Attachment>,
+        compared: &mut u64,
+    ) -> Result<(), ImageError> {
+        let flat = FlatName::Generation(disk.id().0, number.0);
+        let image = match self.images.image(reference, Some(&flat)) {
+            Err(e) if archived.is_some() && e.is_missing() => return Ok(()),
+            image => image?,
+        };
+        image.check_pages()?;
+        let Some(archived) = archived else { return Ok(()) };
+        let damaged = |reason| ImageError::Damaged { file: image.reference().base().to_string(), reason };
+        let digest = image.reference().digest().map_err(damaged)?;
+        if self.compared.contains(&digest) {
+            return Ok(());
+        }
+        compare(&image, archived)?;
+        self.compared.insert(digest);
+        *compared += 1;
+        Ok(())
+    }
+}
+
+/// Compares an image with what the archive has of it. What of that does not read is told by who looks at the store.
+fn compare(image: &Image, archived: &Attachment) -> Result<(), ImageError> {
+    let damaged = |reason: String| ImageError::Damaged { file: image.reference().base().to_string(), reason };
+    match image.differs(archived) {
+        Ok(Some(at)) => Err(damaged(format!("it is not what was archived, from byte {at} of the memory on"))),
+        Err(StoreError::Io { source, .. }) => Err(damaged(source.to_string())),
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
