@@ -25,14 +25,14 @@ impl Segments {
     pub(crate) fn tidy_index(&self) {
         let tidying = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         self.untidy.store(false, Ordering::Relaxed);
-        let (full, before, waiting) = {
+        let (full, before) = {
             let state = self.lock();
-            if !state.index.has_file() {
-                return;
-            }
-            (state.full.clone(), state.index.covered(), state.index.waiting())
+            (state.full.clone(), state.index.covered())
         };
         let known = |number: &u32, len: &u64| before.get(number).filter(|it| it.len == *len).copied();
+        if !self.lock().index.can_have_file() {
+            return;
+        }
         let covered: BTreeMap<u32, Covered> = full
             .iter()
             .filter_map(|(number, len)| {
@@ -40,10 +40,11 @@ impl Segments {
                 Some((*number, cover?))
             })
             .collect();
-        if covered == before && waiting == 0 {
-            return;
-        }
-        let Some((database, recent)) = self.lock().index.begin_write(&covered) else { return };
+        let begun = {
+            let mut state = self.lock();
+            if state.index.has_more_for(&covered) { state.index.begin_write(&covered) } else { None }
+        };
+        let Some((database, recent)) = begun else { return };
         match index::write(&database, &recent, &before, &covered) {
             Ok(()) => self.lock().index.end_write(covered),
             Err(error) => {

@@ -140,65 +140,96 @@ struct Parts {
 }
 
 impl IndexFile {
-    /// Opens the file, or makes it where it is missing. One that cannot be used is made anew.
+    /// Opens the file. It is made when it is first written to, and one that cannot be used is removed.
     pub fn open(path: &Path, cache: usize, key: &[u8; 32]) -> Result<Self, IndexFault> {
         let about = blake3::derive_key(VERSION, key).to_vec();
-        let was_there = path.exists();
-        match Self::try_open(path, cache, &about) {
-            Ok(opened) => Ok(opened),
+        let mut file = Self {
+            path: path.to_owned(),
+            cache,
+            about,
+            parts: None,
+            covered: BTreeMap::new(),
+            failed: AtomicBool::new(false),
+        };
+        if !path.exists() {
+            return Ok(file);
+        }
+        match file.read() {
+            Ok((parts, covered)) => {
+                file.parts = Some(parts);
+                file.covered = covered;
+            }
             Err(error) => {
-                if was_there {
-                    tracing::warn!(%error, "the index of the segments is made anew");
-                }
+                tracing::warn!(%error, "the index of the segments is made anew");
                 remove(path)?;
-                Self::try_open(path, cache, &about)
             }
         }
+        Ok(file)
     }
 
-    fn try_open(path: &Path, cache: usize, about: &[u8]) -> Result<Self, IndexFault> {
+    fn read(&self) -> Result<(Parts, BTreeMap<u32, Covered>), IndexFault> {
         guarded(|| {
-            let database = Database::builder().set_cache_size(cache).create(path)?;
-            owner_alone(path)?;
-            let writing = begin(&database)?;
-            let is_new = {
-                let mut table = writing.open_table(ABOUT)?;
-                let found = table.get(KEY)?.map(|it| it.value().to_vec());
-                if found.is_none() {
-                    table.insert(KEY, about)?;
-                }
-                if found.as_ref().is_some_and(|it| it != about) {
-                    return Err(IndexFault::Foreign);
-                }
-                writing.open_table(PLACES)?;
-                writing.open_table(COVERED)?;
-                found.is_none()
-            };
-            if is_new {
-                writing.commit()?
-            } else {
-                writing.abort()?
+            let database = Database::builder().set_cache_size(self.cache).open(&self.path)?;
+            let reading = database.begin_read()?;
+            let is_ours = reading.open_table(ABOUT)?.get(KEY)?.is_some_and(|it| it.value() == self.about);
+            if !is_ours {
+                return Err(IndexFault::Foreign);
             }
-            let database = Arc::new(database);
             let mut covered = BTreeMap::new();
-            for row in database.begin_read()?.open_table(COVERED)?.iter()? {
+            for row in reading.open_table(COVERED)?.iter()? {
                 let (number, cover) = row?;
                 covered.insert(number.value(), Covered::decode(cover.value()));
             }
-            let parts = Some(Parts::of(database)?);
-            let (path, about) = (path.to_owned(), about.to_vec());
-            Ok(Self { path, cache, about, parts, covered, failed: AtomicBool::new(false) })
+            Ok((Parts::of(Arc::new(database))?, covered))
         })
     }
 
-    /// An empty file in its place. What was opened is left to itself where it has failed: it may not even
-    /// close without harm.
+    fn make(&self) -> Result<Parts, IndexFault> {
+        guarded(|| {
+            let database = Database::builder().set_cache_size(self.cache).create(&self.path)?;
+            owner_alone(&self.path)?;
+            let writing = begin(&database)?;
+            writing.open_table(ABOUT)?.insert(KEY, &*self.about)?;
+            writing.open_table(PLACES)?;
+            writing.open_table(COVERED)?;
+            writing.commit()?;
+            Parts::of(Arc::new(database))
+        })
+    }
+
+    /// None in its place. What was opened is left to itself where it has failed: it may not even close without
+    /// harm.
     pub fn replace(mut self) -> Result<Self, IndexFault> {
         if let Some(parts) = self.parts.take() {
-            if self.has_failed() { std::mem::forget(parts) } else { guarded(|| Ok(drop(parts)))? }
+            if self.has_failed() {
+                std::mem::forget(parts);
+            } else {
+                guarded(|| {
+                    drop(parts);
+                    Ok(())
+                })?;
+            }
         }
         remove(&self.path)?;
-        Self::try_open(&self.path, self.cache, &self.about)
+        self.covered.clear();
+        *self.failed.get_mut() = false;
+        Ok(self)
+    }
+
+    /// Whether there is something to be wrong.
+    pub fn is_there(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// The database to write to, which is made where there is none. None where it cannot be.
+    pub fn to_write(&mut self) -> Option<Arc<Database>> {
+        if self.parts.is_none() {
+            match self.make() {
+                Ok(parts) => self.parts = Some(parts),
+                Err(error) => tracing::warn!(%error, "the index of the segments stays in memory"),
+            }
+        }
+        self.database()
     }
 
     pub fn covered(&self) -> &BTreeMap<u32, Covered> {
@@ -209,7 +240,7 @@ impl IndexFile {
         self.failed.load(Ordering::Relaxed)
     }
 
-    pub fn database(&self) -> Option<Arc<Database>> {
+    fn database(&self) -> Option<Arc<Database>> {
         self.parts.as_ref().filter(|_| !self.has_failed()).map(|it| it.database.clone())
     }
 
@@ -268,7 +299,10 @@ impl Drop for IndexFile {
         if let Some(parts) = self.parts.take() {
             if *self.failed.get_mut() {
                 std::mem::forget(parts);
-            } else if let Err(error) = guarded(|| Ok(drop(parts))) {
+            } else if let Err(error) = guarded(|| {
+                drop(parts);
+                Ok(())
+            }) {
                 tracing::warn!(%error, "closing the index of the segments");
             }
         }

@@ -74,7 +74,19 @@ impl Index {
 
     /// Whether there is a file, which may be wrong.
     pub fn has_file(&self) -> bool {
+        self.file.as_ref().is_some_and(IndexFile::is_there)
+    }
+
+    /// Whether it is kept in a file, once there is something for it.
+    pub fn can_have_file(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Whether a file that covers these segments would say more than the file that there is.
+    pub fn has_more_for(&self, covered: &BTreeMap<u32, Covered>) -> bool {
+        let Some(file) = &self.file else { return false };
+        file.covered() != covered
+            || self.recent.values().any(|it| it.is_none_or(|it| covered.contains_key(&it.segment)))
     }
 
     /// Whether the file has failed: what it should say is not known.
@@ -110,7 +122,7 @@ impl Index {
     }
 
     fn remove(&mut self, hash: &Hash) {
-        self.len -= u64::from(self.get(hash).is_some());
+        self.len = self.len.saturating_sub(u64::from(self.get(hash).is_some()));
         if self.file.is_some() {
             self.recent.insert(*hash, None);
         } else {
@@ -146,7 +158,7 @@ impl Index {
         &mut self,
         covered: &BTreeMap<u32, Covered>,
     ) -> Option<(Arc<redb::Database>, Arc<Recent>)> {
-        let database = self.file.as_ref()?.database()?;
+        let database = self.file.as_mut()?.to_write()?;
         let goes = |place: &Option<Location>| place.is_none_or(|it| covered.contains_key(&it.segment));
         let writing: Recent = self.recent.extract_if(|_, place| goes(place)).collect();
         let writing = Arc::new(writing);
