@@ -169,7 +169,7 @@ impl State {
                 if let (Some(root), OnFork::SharedPrefix | OnFork::CopyOnWrite | OnFork::SameMount) =
                     (inherited, spec.kind.on_fork())
                 {
-                    let mut zone = Zone::from_root(root.clone(), chunks.clone());
+                    let mut zone = Zone::from_root(root.forked(), chunks.clone());
                     zone.set_quota(spec.quota);
                     zone
                 } else {

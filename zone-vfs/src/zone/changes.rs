@@ -44,6 +44,7 @@ impl Zone {
                 }
             }
         }
+        self.counters.settle();
         if self.drained.counters != self.counters {
             drained.changes.push(Change::Counters(self.counters));
         }

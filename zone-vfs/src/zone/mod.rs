@@ -192,6 +192,11 @@ impl Zone {
         self.counters.usage
     }
 
+    /// What counts against its quota: all that it uses, but for what a fork began with and still has.
+    pub fn charged(&self) -> Usage {
+        self.counters.charged()
+    }
+
     /// What its history uses: the bytes that each version added, and the number of events.
     pub fn past_usage(&self) -> Usage {
         self.counters.past
@@ -293,13 +298,14 @@ impl Zone {
     }
 
     /// Checks that so much more may be used.
-    fn afford(&self, bytes: u64, inodes: u64) -> Result<()> {
+    fn afford(&mut self, bytes: u64, inodes: u64) -> Result<()> {
+        // what went since the last check is not made up for by what comes
+        self.counters.settle();
+        let charged = self.counters.charged();
         let fits = |used: u64, more: u64, quota: u64| {
             more == 0 || used.checked_add(more).is_some_and(|sum| sum <= quota)
         };
-        if fits(self.counters.usage.bytes, bytes, self.quota.bytes)
-            && fits(self.counters.usage.inodes, inodes, self.quota.inodes)
-        {
+        if fits(charged.bytes, bytes, self.quota.bytes) && fits(charged.inodes, inodes, self.quota.inodes) {
             return Ok(());
         }
         Err(ZoneError::rule(ErrorCode::Quota, "the zone's quota is used up"))

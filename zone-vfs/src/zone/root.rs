@@ -112,6 +112,17 @@ impl ZoneRoot {
         Self { counters: self.counters.after(&left.counters), ..self.clone() }
     }
 
+    /// This root as a fork begins with it: it is charged for what it uses beyond this.
+    #[must_use]
+    pub fn forked(&self) -> Self {
+        Self { counters: self.counters.forked(), ..self.clone() }
+    }
+
+    /// What counts against its quota: see [`Counters::charged`].
+    pub fn charged(&self) -> Usage {
+        self.counters.charged()
+    }
+
     /// Its kind.
     pub fn kind(&self) -> ZoneKind {
         self.kind

@@ -81,6 +81,20 @@ pub struct Usage {
     pub inodes: u64,
 }
 
+impl Usage {
+    /// What of this is not in `other`, by count alone.
+    fn beyond(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
+
+    pub(super) fn min(self, other: Self) -> Self {
+        Self { bytes: self.bytes.min(other.bytes), inodes: self.inodes.min(other.inodes) }
+    }
+}
+
 /// What a zone counts, beside its trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -96,12 +110,38 @@ pub struct Counters {
     pub dropped: ChangeSequence,
     /// The time of the last event in the history. Times there never go back.
     pub latest: Timestamp,
+    /// What of `usage` came from the zone that this is a fork's of, and is still there; it is not charged.
+    /// Where a fork has files of its own too, what goes first is its own.
+    pub inherited: Usage,
+    /// What of `past` came from there.
+    pub inherited_past: Usage,
 }
 
 impl Counters {
     /// Of a zone without anything in it.
     pub(crate) fn empty() -> Self {
         Self { next_inode: Inode::ROOT, next_change: ChangeSequence(1), ..Self::default() }
+    }
+
+    /// What counts against the quota: what the zone has used beyond what it began with.
+    pub fn charged(&self) -> Usage {
+        self.usage.beyond(self.inherited)
+    }
+
+    /// What counts against the quota of the history.
+    pub(super) fn charged_past(&self) -> Usage {
+        self.past.beyond(self.inherited_past)
+    }
+
+    /// What was inherited and is gone is not inherited any more: what comes in its stead is charged.
+    pub(super) fn settle(&mut self) {
+        self.inherited = self.inherited.min(self.usage);
+        self.inherited_past = self.inherited_past.min(self.past);
+    }
+
+    /// These, for a fork: all that is there is inherited.
+    pub(super) fn forked(self) -> Self {
+        Self { inherited: self.usage, inherited_past: self.past, ..self }
     }
 
     /// These, with numbers that `other` has given and times that it has seen given and seen.

@@ -113,9 +113,10 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
         let usage = match place.generation {
             Some(number) => {
                 let zone = agent.disk().zone_at(GenerationNumber(number), index);
-                zone.with_context(|| place.name.clone())?.usage()
+                let zone = zone.with_context(|| place.name.clone())?;
+                (zone.usage(), zone.charged())
             }
-            None => agent.disk().zone(index, |z| z.usage()).unwrap_or_default(),
+            None => agent.disk().zone(index, |z| (z.usage(), z.charged())).unwrap_or_default(),
         };
         let mut spec = spec;
         if spec.shared.is_some() {
@@ -127,9 +128,10 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
     if json {
         let rows: Vec<_> = rows
             .iter()
-            .map(|(z, usage)| {
+            .map(|(z, (usage, charged))| {
                 json!({
                     "name": z.name, "mount": z.mount, "kind": z.kind.name(), "bytes": usage.bytes,
+                    "charged_bytes": charged.bytes, "charged_inodes": charged.inodes,
                     "quota_bytes": z.quota.bytes, "inodes": usage.inodes, "quota_inodes": z.quota.inodes,
                     "writable": z.shared.is_none_or(|mount| mount.writable),
                 })
@@ -140,9 +142,12 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
     }
     let rows = rows
         .into_iter()
-        .map(|(z, usage)| vec![z.mount, z.kind.to_string(), size(usage.bytes), size(z.quota.bytes)])
+        .map(|(z, (usage, charged))| {
+            let (used, charged) = (size(usage.bytes), size(charged.bytes));
+            vec![z.mount, z.kind.to_string(), used, charged, size(z.quota.bytes)]
+        })
         .collect();
-    print_table(&table(&["MOUNT", "KIND", "USED", "QUOTA"], &[2, 3], rows))?;
+    print_table(&table(&["MOUNT", "KIND", "USED", "CHARGED", "QUOTA"], &[2, 3, 4], rows))?;
     Ok(0)
 }
 

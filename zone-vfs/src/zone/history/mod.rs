@@ -92,7 +92,7 @@ impl Zone {
 
     /// Checks that the history may grow.
     pub(super) fn afford_past(&self) -> Result<()> {
-        let (past, quota) = (self.counters.past, self.quota);
+        let (past, quota) = (self.counters.charged_past(), self.quota);
         if past.bytes <= quota.bytes.saturating_mul(HISTORY_SHARE)
             && past.inodes < quota.inodes.saturating_mul(HISTORY_SHARE)
         {

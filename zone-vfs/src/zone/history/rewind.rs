@@ -20,7 +20,7 @@ impl ZoneRoot {
     /// A file that was forgotten meanwhile does not come back.
     pub fn rewound(&self, left: &Self, at: Timestamp, store: &Arc<dyn ChunkStore>) -> Result<Self> {
         let mut counters = left.counters.after(&self.counters);
-        counters.usage = self.counters.usage;
+        (counters.usage, counters.inherited) = (self.counters.usage, self.counters.inherited);
         let root =
             Self { tree: self.tree.clone(), counters, resident_bytes: self.resident_bytes, ..left.clone() };
         let mut zone = Zone::from_root(root, store.clone());

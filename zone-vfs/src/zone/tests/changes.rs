@@ -164,8 +164,10 @@ fn changes_are_written_as_they_were() {
         next_change: ChangeSequence(5),
         dropped: ChangeSequence(6),
         latest: Timestamp(7),
+        inherited: Usage { bytes: 2, inodes: 1 },
+        inherited_past: Usage::default(),
     };
-    assert_eq!(encode(Change::Counters(counters)), [4, 0xac, 2, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(encode(Change::Counters(counters)), [4, 0xac, 2, 1, 2, 3, 4, 5, 6, 7, 2, 1, 0, 0]);
 }
 
 #[test]

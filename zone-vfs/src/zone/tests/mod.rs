@@ -8,6 +8,7 @@ mod model;
 mod names;
 mod past;
 mod paths;
+mod quota;
 mod random;
 mod versions;
 
