@@ -9,6 +9,7 @@
 //! | [`rewind`] | what goes back and what stays |
 //! | [`shared`] | zones that several agents mount |
 //! | [`crowd`] | a thousand forks alive in one process |
+//! | [`forgets`] | what is forgotten is in no byte of the store |
 //! | [`files`] | files between the operator and zones |
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
@@ -28,6 +29,7 @@ mod crowd;
 mod diffs;
 mod errors;
 mod files;
+mod forgets;
 mod guests;
 mod hostile;
 mod killed;

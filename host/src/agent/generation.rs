@@ -146,7 +146,7 @@ impl Agent {
 
     /// What a generation made now holds of the host's: as the head's, on a flat file where one has
     /// been made since.
-    async fn newest_head(&self) -> Result<(GenerationAbout, Option<Image>), AgentError> {
+    pub(super) async fn newest_head(&self) -> Result<(GenerationAbout, Option<Image>), AgentError> {
         let head = self.disk.generation(self.disk.head())?;
         let mut about = self.generation_about(&head)?;
         let mut image = None;

@@ -6,6 +6,7 @@
 
 mod bindings;
 mod error;
+mod forget;
 mod generation;
 mod instance;
 mod name;
@@ -27,6 +28,7 @@ use crate::image::Image;
 use crate::journal::{self, AgentAbout, GenerationAbout};
 
 pub use self::error::AgentError;
+pub use self::forget::AgentForgot;
 pub use self::generation::MAX_FORKS;
 pub use self::name::{AgentName, InvalidName};
 pub use self::run::{RunOptions, RunOutcome};

@@ -59,6 +59,10 @@ impl Seen {
 impl Agent {
     fn read_event(&self, record: &TurnRecord) -> Result<Option<(String, OutcomeRecord)>, AgentError> {
         let Outcome::Ended(outcome) = &record.outcome else { return Ok(None) };
+        if record.event.is_empty() {
+            // forgotten
+            return Ok(None);
+        }
         match journal::decode(&self.disk.payload(&record.event)?)? {
             EventRecord::Event { id, .. } => Ok(Some((id, journal::decode(&self.disk.payload(outcome)?)?))),
             EventRecord::Run(_) => Ok(None),

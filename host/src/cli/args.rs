@@ -393,6 +393,28 @@ pub enum ZoneCommand {
         #[arg(value_name = "GEN")]
         after: Option<u64>,
     },
+    /// Erase a file for good: from all its versions, from generations, and from the store's files
+    ///
+    /// Also one that is gone and that a generation still has. All generations are dropped that were made since
+    /// the file was there. A copy elsewhere, in a fork or another file, stays, and is named. After an interruption,
+    /// repeat the command, or run `dormouse reap`.
+    Forget {
+        /// Erase the events and replies of these turns as well
+        #[arg(long, value_name = "FIRST[-LAST]", value_parser = super::zone::turns)]
+        turns: Option<(u64, u64)>,
+        /// Change nothing, and say what would be erased
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// The agent and the path
+        #[arg(value_name = "N:PATH")]
+        place: String,
+    },
     /// Remove a file or folder from a zone
     Rm {
         /// Folders and what is in them, too

@@ -135,7 +135,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
-        Command::Zone(a) => zone::zone(&host, a, piped),
+        Command::Zone(a) => zone::zone(&host, a, piped).await,
         Command::Diff(a) => diff::diff(&host, &a),
         Command::Du(a) => storage::du(&host, &a).await,
         Command::Fsck(a) => storage::fsck(&host, &a).await,

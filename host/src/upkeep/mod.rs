@@ -1,8 +1,9 @@
-//! Giving storage back, and keeping it: reaping, `backup`, and `images` behind the turns.
+//! Giving storage back, and keeping it: reaping, `backup`, `forget`, and `images` behind the turns.
 
 mod archive;
 mod backup;
 mod check;
+mod forget;
 mod images;
 
 use std::collections::HashSet;
@@ -20,6 +21,7 @@ use crate::host::{Host, HostShared};
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
 pub use self::check::{ImageCheck, ImageDamage};
+pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;
 
 /// What a reaping did, or would do.

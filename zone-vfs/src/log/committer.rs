@@ -116,8 +116,9 @@ impl Committer {
             records += 1;
         }
         let bytes = self.buf.len().next_multiple_of(BLOCK) as u64;
+        let turns_over = self.files.takes_turn();
         let current = match self.current.take() {
-            Some(current) if current.offset + bytes <= current.len => current,
+            Some(current) if !turns_over && current.offset + bytes <= current.len => current,
             full => match self.files.next_file(bytes, self.number) {
                 Ok(next) => next,
                 Err(error) => {

@@ -1,18 +1,21 @@
 //! The files of the log: those in use, and those that wait to be used again.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::LogError;
 use super::format::{FileHeader, SALT, Salt};
 use super::{CommitError, LogPosition};
-use crate::device::{BLOCK, Caching, Device, DeviceFile, DurableError, is_no_space};
+use crate::device::{AlignedBuf, BLOCK, Caching, Device, DeviceFile, DurableError, is_no_space};
 
 /// The folder of the log on its device.
 pub(super) const FOLDER: &str = "log";
 /// The usual length of a log's first file in bytes. It doubles with each generation up to what was
 /// asked for, so that a small store is made and opened quickly.
 const FIRST_FILE: u64 = 1 << 20;
+/// Bytes that are overwritten at once; a whole number of blocks.
+const WIPE: u64 = 1 << 20;
 /// Files that are kept for reuse; what exceeds it is removed.
 const MAX_SPARE: usize = 4;
 
@@ -60,6 +63,10 @@ pub(super) struct SharedFiles {
     device: Arc<dyn Device>,
     file_len: u64,
     state: Mutex<(Files, LogPosition)>,
+    /// The next group goes into another file.
+    turn_over: AtomicBool,
+    /// What is freed is overwritten before it is used again or removed.
+    wiping: AtomicBool,
 }
 
 /// Why there is no file for the next group.
@@ -70,7 +77,8 @@ pub(super) enum NoFile {
 
 impl SharedFiles {
     pub fn new(device: Arc<dyn Device>, file_len: u64, files: Files, tail: LogPosition) -> Self {
-        Self { device, file_len, state: Mutex::new((files, tail)) }
+        let (turn_over, wiping) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { device, file_len, state: Mutex::new((files, tail)), turn_over, wiping }
     }
 
     pub fn device(&self) -> &dyn Device {
@@ -103,13 +111,20 @@ impl SharedFiles {
     }
 
     pub fn recycle_before(&self, position: LogPosition) -> Result<(), LogError> {
+        let mut freed = Vec::new();
+        let mut state = self.lock();
+        while state.0.used.len() > 1
+            && let Some(file) = state.0.used.pop_front_if(|it| it.generation < position.file_generation)
+        {
+            freed.push(Spare { path: file.path, len: file.len });
+        }
+        drop(state);
+        // before any of them is used again, which would keep what is behind its end
+        let wiping = self.wiping.load(Ordering::Acquire);
+        let wiped = if wiping { freed.iter().try_for_each(|file| self.wipe(file)) } else { Ok(()) };
         let mut state = self.lock();
         let files = &mut state.0;
-        while files.used.len() > 1
-            && let Some(file) = files.used.pop_front_if(|it| it.generation < position.file_generation)
-        {
-            files.spare.push(Spare { path: file.path, len: file.len });
-        }
+        files.spare.append(&mut freed);
         // The largest are the most useful.
         files.spare.sort_by_key(|file| std::cmp::Reverse(file.len));
         let excess = files.spare.split_off(files.spare.len().min(MAX_SPARE));
@@ -117,7 +132,44 @@ impl SharedFiles {
         for file in excess {
             self.device.remove(&file.path).map_err(|source| LogError::Io { file: file.path, source })?;
         }
-        Ok(())
+        wiped
+    }
+
+    /// Has the next group go into another file.
+    pub fn turn_over(&self) {
+        self.turn_over.store(true, Ordering::Release);
+    }
+
+    /// Whether the next group goes into another file. Asked once for each time.
+    pub fn takes_turn(&self) -> bool {
+        self.turn_over.swap(false, Ordering::AcqRel)
+    }
+
+    /// Says whether files that are freed are overwritten.
+    pub fn set_wiping(&self, wiping: bool) {
+        self.wiping.store(wiping, Ordering::Release);
+    }
+
+    /// Overwrites the files that wait to be used again, but for their headers. Meanwhile none of them is used.
+    pub fn wipe_spare(&self) -> Result<(), LogError> {
+        let spare = std::mem::take(&mut self.lock().0.spare);
+        let wiped = spare.iter().try_for_each(|file| self.wipe(file));
+        self.lock().0.spare.extend(spare);
+        wiped
+    }
+
+    fn wipe(&self, spare: &Spare) -> Result<(), LogError> {
+        let wipe = || {
+            let file = self.device.open(&spare.path, Caching::Direct)?;
+            let mut at = BLOCK as u64;
+            while at < spare.len {
+                let count = (spare.len - at).min(WIPE);
+                file.write_at(at, &AlignedBuf::zeroed(count as usize))?;
+                at += count;
+            }
+            file.flush()
+        };
+        wipe().map_err(|source| LogError::Io { file: spare.path.clone(), source })
     }
 
     /// Puts a file into use that holds a group of `bytes`, the first of which has this number.

@@ -241,6 +241,21 @@ impl Log {
         self.files.recycle_before(position)
     }
 
+    /// Has the next group go into another file, so that a checkpoint after it frees all files before.
+    pub(crate) fn turn_over(&self) {
+        self.files.turn_over();
+    }
+
+    /// Says whether files that are freed are overwritten, before they are used again or removed.
+    pub(crate) fn set_wiping(&self, wiping: bool) {
+        self.files.set_wiping(wiping);
+    }
+
+    /// Overwrites the files that are free.
+    pub(crate) fn wipe_spare(&self) -> Result<(), LogError> {
+        self.files.wipe_spare()
+    }
+
     /// Takes no more commits, for this reason, until it is opened again.
     pub fn poison(&self, reason: Arc<str>) {
         tracing::error!(%reason, "the log takes no more commits until it is opened again");

@@ -101,6 +101,15 @@ impl State {
         Ok(())
     }
 
+    /// Begins a segment where none is written, and makes its number taken once it is flushed.
+    pub fn begin_segment(&mut self, device: &dyn Device) -> Result<(), ChunkError> {
+        self.alive()?;
+        if self.writer.is_none() {
+            self.roll(device)?;
+        }
+        Ok(())
+    }
+
     /// Closes the written segment if anything is in it. The next frame begins another.
     pub fn close_writer(&mut self) -> Result<(), ChunkError> {
         self.drain()?;

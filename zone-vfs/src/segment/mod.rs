@@ -6,7 +6,7 @@
 //! - `append`: the file that is written
 //! - `index`: where each frame lies, `keep`: what is done that it stays right
 //! - `cache`: frames read lately
-//! - `marks`, `sweep`: giving back what nothing needs
+//! - `marks`, `sweep`: giving back what nothing needs; `purge`: erasing it
 //! - `held`: what is not given back while something does not read
 //! - `verify`: reading everything again
 
@@ -19,6 +19,7 @@ mod index;
 mod keep;
 mod marks;
 mod open;
+mod purge;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -427,7 +428,28 @@ impl Segments {
     fn try_read(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {
         match self.source(hash)? {
             Source::Plain(plain) => Ok((plain, false)),
-            source => Ok((self.plain(hash, &Self::frame_bytes(hash, source)?)?, true)),
+            source => Ok((self.read_again(hash, source)?, true)),
+        }
+    }
+
+    /// The plain bytes, from where they are to be had; again where they were moved meanwhile, since a purge
+    /// overwrites what it has copied.
+    fn read_again(&self, hash: &Hash, mut source: Source) -> Result<Arc<[u8]>, ChunkError> {
+        loop {
+            let place = match &source {
+                Source::Plain(plain) => return Ok(plain.clone()),
+                Source::Bytes(_) => None,
+                Source::File(_, location) => Some(*location),
+            };
+            let read = Self::frame_bytes(hash, source).and_then(|frame| self.plain(hash, &frame));
+            if read.is_ok() || place.is_none() {
+                return read;
+            }
+            let now = self.lock().index.get(hash);
+            if now.is_none() || now == place {
+                return read;
+            }
+            source = self.source(hash)?;
         }
     }
 

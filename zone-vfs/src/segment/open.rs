@@ -127,6 +127,8 @@ pub(super) struct Found {
     last_footer: u64,
     /// Some of it does not read.
     pub is_torn: bool,
+    /// It holds nothing but these frames, and footers.
+    pub is_explained: bool,
 }
 
 pub(super) fn look_at(
@@ -155,14 +157,26 @@ pub(super) fn look_at(
         return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
     }
     // footers that the device cannot read are as good as none
-    if let Ok(Some((entries, last_footer))) = read_footers(&*file, number, len, key) {
+    if let Ok(Some((entries, last_footer, footers))) = read_footers(&*file, number, len, key) {
         let entries = numbered(entries);
-        return Ok(Found { path, file, len, entries, has_footer: true, last_footer, is_torn: false });
+        let frames: u64 = entries.iter().map(|(_, location)| location.bytes()).sum();
+        let is_explained = SEGMENT_HEADER as u64 + frames + footers == len;
+        return Ok(Found {
+            path,
+            file,
+            len,
+            entries,
+            has_footer: true,
+            last_footer,
+            is_torn: false,
+            is_explained,
+        });
     }
     let (bytes, is_whole) = read_what_reads(&*file, len);
     let (entries, is_torn) = scan(&bytes, number, key, options);
     let entries = numbered(entries);
-    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn: is_torn || !is_whole })
+    let is_torn = is_torn || !is_whole;
+    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn, is_explained: !is_torn })
 }
 
 /// In the order in which they lie, each with its ordinal.
@@ -200,20 +214,21 @@ pub(super) fn read_entries(
     Ok(look_at(device, number, key, options)?.entries)
 }
 
-/// All entries by the chain of footers that begins at the file's end; `None` where any part of
+/// All entries by the chain of footers that begins at the file's end, where the last footer lies, and how many
+/// bytes they have; `None` where any part of
 /// it does not read.
 fn read_footers(
     file: &dyn DeviceFile,
     number: u32,
     len: u64,
     key: &[u8; 32],
-) -> std::io::Result<Option<(Vec<Entry>, u64)>> {
+) -> std::io::Result<Option<(Vec<Entry>, u64, u64)>> {
     let mut end = vec![0; footer::trailer_len()];
     let Some(trailer) = len.checked_sub(end.len() as u64) else { return Ok(None) };
     file.read_at(trailer, &mut end)?;
     // No footer lies at 0, where a segment's header is; a torn trailer may say so.
     let Some(last) = footer::trailer_offset(&end).filter(|last| *last != 0) else { return Ok(None) };
-    let (mut all, mut at, mut limit) = (Vec::new(), last, len);
+    let (mut all, mut at, mut limit, mut footers) = (Vec::new(), last, len, 0);
     while at != 0 {
         // Each footer lies before the one that names it, so the chain ends.
         let mut header = vec![0; footer::header_len()];
@@ -238,10 +253,11 @@ fn read_footers(
             return Ok(None);
         }
         all.extend(entries);
+        footers += footer_len as u64;
         limit = at;
         at = before;
     }
-    Ok(Some((all, last)))
+    Ok(Some((all, last, footers)))
 }
 
 /// The frames in `bytes`, a whole segment, and whether some of it does not read.

@@ -68,12 +68,12 @@ pub struct Swept {
 }
 
 /// A segment that may go.
-struct Candidate {
-    number: u32,
-    len: u64,
+pub(super) struct Candidate {
+    pub number: u32,
+    pub len: u64,
     live_bytes: u64,
-    live_frames: u64,
-    frames: u64,
+    pub live_frames: u64,
+    pub frames: u64,
 }
 
 impl Segments {
@@ -123,11 +123,7 @@ impl Segments {
             Ok(_) => Ok(()),
             Err(e) => Err(e),
         };
-        let mut state = self.lock();
-        state.watch = None;
-        // what was not removed is as good as any other
-        state.condemned.clear();
-        drop(state);
+        self.end_marking();
         match result {
             Err(ChunkError::NoSpace) => swept.out_of_space = true,
             result => result?,
@@ -135,9 +131,21 @@ impl Segments {
         Ok(swept)
     }
 
+    pub(super) fn end_marking(&self) {
+        let mut state = self.lock();
+        state.watch = None;
+        // what was not removed is as good as any other
+        state.condemned.clear();
+    }
+
     /// The segments from `from` on that may go, and what they hold; with `written`, also of the one that is
     /// written.
-    fn candidates(&self, from: u32, swept: &mut Swept, written: bool) -> Result<Vec<Candidate>, ChunkError> {
+    pub(super) fn candidates(
+        &self,
+        from: u32,
+        swept: &mut Swept,
+        written: bool,
+    ) -> Result<Vec<Candidate>, ChunkError> {
         let mut numbers: Vec<(u32, u64)> = {
             let state = self.lock();
             let Some(before) = state.watch.as_ref().map(|it| it.before) else { return Ok(Vec::new()) };
@@ -233,14 +241,14 @@ impl Segments {
     }
 
     /// Whether no segment has a greater number.
-    fn is_newest(&self, number: u32) -> bool {
+    pub(super) fn is_newest(&self, number: u32) -> bool {
         let state = self.lock();
         state.writer.is_none() && state.full.keys().next_back() == Some(&number)
     }
 
     /// Decides that a segment goes, and gives what is needed of it; `None` where it has to be `dead` and is
     /// needed after all.
-    fn condemn(&self, number: u32, entries: &[Entry], dead: bool) -> Option<Vec<Entry>> {
+    pub(super) fn condemn(&self, number: u32, entries: &[Entry], dead: bool) -> Option<Vec<Entry>> {
         let mut state = self.lock();
         let live: Vec<Entry> = entries.iter().filter(|it| state.needs(number, it)).copied().collect();
         if dead && !live.is_empty() {
@@ -251,7 +259,7 @@ impl Segments {
     }
 
     /// Copies frames as they are, and gives their bytes; `None` where one of them does not read.
-    fn copy_frames(&self, number: u32, live: &[Entry]) -> Result<Option<u64>, ChunkError> {
+    pub(super) fn copy_frames(&self, number: u32, live: &[Entry]) -> Result<Option<u64>, ChunkError> {
         let io = |error| ChunkError::Io(Arc::new(error));
         let file = self.device.open(&path(number), Caching::Cached).map_err(io)?;
         let mut copied = 0;
@@ -272,15 +280,19 @@ impl Segments {
     }
 
     fn remove_segment(&self, number: u32, entries: &[Entry]) -> Result<(), ChunkError> {
-        {
-            let mut state = self.lock();
-            state.alive()?;
-            state.index.forget(number, entries);
-            state.readers.remove(&number);
-            state.full.remove(&number);
-        }
+        self.forget_segment(number, entries)?;
         let path = path(number);
         self.device.remove(&path).map_err(|error| self.lock().poison(&path, &error))
+    }
+
+    /// Takes a segment out of the index.
+    pub(super) fn forget_segment(&self, number: u32, entries: &[Entry]) -> Result<(), ChunkError> {
+        let mut state = self.lock();
+        state.alive()?;
+        state.index.forget(number, entries);
+        state.readers.remove(&number);
+        state.full.remove(&number);
+        Ok(())
     }
 }
 

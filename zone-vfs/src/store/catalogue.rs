@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Cause, Payload, Role, ZoneSpec};
 use super::history::{History, Piece};
-use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
+use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::{StoreError, blob};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
@@ -24,6 +24,8 @@ pub(super) struct Catalogue {
     /// Agents whose records may still be met at the beginning of the log, and count no more.
     pub removed: Vec<AgentId>,
     pub shared: Vec<CatalogueZone>,
+    /// Something was forgotten, and the store's files may still hold it.
+    pub purge: bool,
 }
 
 /// An agent, or a shared zone, in the list: enough to know it by name and to remove it where nothing else of
@@ -108,6 +110,8 @@ pub(super) struct StoredState {
     pub history: Vec<Piece>,
     /// The latest turns that are over.
     pub latest: Vec<TurnRecord>,
+    /// What was forgotten and the head may still hold.
+    forgotten: Vec<ForgottenFile>,
 }
 
 /// A generation's payload of more bytes than this is written once, not with the state each time.
@@ -167,6 +171,7 @@ impl Frozen {
                 head: state.head,
                 history: Vec::new(),
                 latest: Vec::new(),
+                forgotten: state.forgotten.clone(),
             },
             roots: state.zones.iter().map(|z| (z.synced.clone(), z.head.clone(), z.ahead)).collect(),
             generations: state.generations.values().cloned().collect(),
@@ -278,6 +283,7 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         next_generation: stored.next_generation,
         head: stored.head,
         history,
+        forgotten: stored.forgotten,
         removed: false,
         standing_by: None,
         parents_attachment: None,
@@ -293,8 +299,8 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
 }
 
 impl Catalogue {
-    pub fn new(removed: Vec<AgentId>) -> Self {
-        Self { version: VERSION, agents: Vec::new(), removed, shared: Vec::new() }
+    pub fn new(removed: Vec<AgentId>, purge: bool) -> Self {
+        Self { version: VERSION, agents: Vec::new(), removed, shared: Vec::new(), purge }
     }
 
     /// Writes the list, twice since all hangs on it, and gives what the superblock names.

@@ -24,6 +24,7 @@ struct Taking {
     /// The shared zones, and who mounts each.
     shared: HashMap<SharedId, Vec<AgentId>>,
     removed: Vec<AgentId>,
+    purge: bool,
 }
 
 impl Shared {
@@ -73,11 +74,11 @@ impl Shared {
         first: impl FnOnce() -> Result<R, StoreError>,
     ) -> Result<(Hash, R), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-        let (position, done, Taking { states, shared, removed }) = self.gate.stopped(|| {
+        let (position, done, Taking { states, shared, removed, purge }) = self.gate.stopped(|| {
             let position = self.log.tail();
             Ok::<_, StoreError>((position, first()?, self.take(position)))
         })?;
-        let mut list = Catalogue::new(removed);
+        let mut list = Catalogue::new(removed, purge);
         for (id, name, state) in states {
             let stored = self.write_state(id, name, state)?;
             match shared.get(&SharedId(id.0)) {
@@ -148,6 +149,6 @@ impl Shared {
         let mut removed: Vec<_> = agents.removed.keys().copied().collect();
         removed.sort_unstable();
         let shared = shared.names.values().map(|id| (*id, mounted_by(id))).collect();
-        Taking { states, shared, removed }
+        Taking { states, shared, removed, purge: self.purge.is_due() }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::disk::{Disk, Done, Inner};
 use super::entry::{self, Entry, Payload, TurnStyle};
 use super::{Shared, StoreError};
-use crate::id::{GenerationNumber, Hash, Sequence, Timestamp};
+use crate::id::{GenerationNumber, Hash, Inode, Sequence, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
 use crate::zone::{Change, DrainLimits, ZoneRoot};
 
@@ -203,6 +203,14 @@ impl Commit {
             if matches!(entry, Entry::TurnEnded { .. } | Entry::TurnFailed { .. }) {
                 inner.turn = None;
             }
+            if let Entry::TurnFailed { .. } = entry {
+                // what a failed turn has forgotten came back, or was told before this entry
+                inner.forgot.clear();
+            }
+            if let Entry::Forgot { zone, file, .. } = &entry {
+                store.purge.want();
+                inner.forgot.retain(|it| it != &(*zone, *file));
+            }
             if outcome.is_ok() {
                 outcome = inner.state.apply(entry, &mut roots);
             }
@@ -262,6 +270,7 @@ fn prepare(
     // what was drained is kept pending until it is in a record, whatever happens below
     for index in 0..inner.state.zones.len() {
         let zone = &mut inner.state.zones[index].working;
+        inner.forgot.extend(zone.forgotten_lately().map(|file| (index as u16, file)));
         if zone.is_dirty() {
             let changes = zone.drain_changes(&DrainLimits::default())?.changes;
             inner.pending.push(Entry::Changes(index as u16, changes));
@@ -273,6 +282,7 @@ fn prepare(
             if inner.turn.is_some() { Entry::Synced } else { Entry::Operated { at: Timestamp::now() } };
         control.insert(0, promotion);
     }
+    tell_forgotten(inner, &mut control);
     let roots = inner.state.snapshot()?;
     let mut entries = Vec::with_capacity(inner.pending.len() + 2);
     if !inner.opened {
@@ -335,6 +345,31 @@ fn attaching(
         });
     }
     Ok((records, parts))
+}
+
+/// Adds what was forgotten, where these entries commit it: before the generation, which does not hold it any more.
+fn tell_forgotten(inner: &Inner, control: &mut Vec<Entry>) {
+    let process = inner.turn.as_ref().is_some_and(|turn| turn.style == TurnStyle::Process);
+    let commits = control.iter().any(|entry| match entry {
+        Entry::TurnEnded { .. } | Entry::Operated { .. } => true,
+        Entry::Synced | Entry::TurnFailed { .. } => process,
+        _ => false,
+    });
+    if !commits {
+        return;
+    }
+    let told = |zone: u16, file: Inode, control: &[Entry]| {
+        control
+            .iter()
+            .any(|it| matches!(it, Entry::Forgot { zone: z, file: f, .. } if (*z, *f) == (zone, file)))
+    };
+    for (zone, file) in &inner.forgot {
+        if !told(*zone, *file, control) {
+            let at = control.iter().position(|entry| matches!(entry, Entry::Generation { .. }));
+            control
+                .insert(at.unwrap_or(control.len()), Entry::Forgot { zone: *zone, file: *file, turns: None });
+        }
+    }
 }
 
 /// The addresses that a record names, which are durable before it is.

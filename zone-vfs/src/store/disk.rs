@@ -13,7 +13,7 @@ use super::shared::Mounts;
 use super::state::{Generation, OpenTurn, State, TurnRecord};
 use super::{Shared, StoreError, blob};
 use crate::contract::Principal;
-use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Inode, Sequence, Timestamp, Turn};
 use crate::tree::Changes;
 use crate::zone::{Access, Zone};
 
@@ -74,6 +74,8 @@ pub(super) struct Inner {
     pub writer: Epoch,
     /// The log says that this writer has begun.
     pub opened: bool,
+    /// What was forgotten in zones, and no commit has made final.
+    pub forgot: Vec<(u16, Inode)>,
     /// Addresses of payloads that were put lately, and that perhaps no record names yet.
     pub held: VecDeque<Hash>,
     /// The pressure at which memory was last let go of.
@@ -110,6 +112,7 @@ impl Disk {
             withdraw: false,
             writer,
             opened,
+            forgot: Vec::new(),
             held: VecDeque::new(),
             pressure: 0,
         };
@@ -269,7 +272,7 @@ impl Disk {
         Ok(blob::get(&*self.store()?.segments, payload)?)
     }
 
-    fn stored(&self, bytes: &[u8]) -> Result<Payload, StoreError> {
+    pub(super) fn stored(&self, bytes: &[u8]) -> Result<Payload, StoreError> {
         if bytes.len() > blob::MAX_PAYLOAD {
             return Err(StoreError::PayloadTooLarge { len: bytes.len(), limit: blob::MAX_PAYLOAD });
         }
@@ -412,6 +415,7 @@ impl Disk {
         }
         self.let_go();
         inner.pending.clear();
+        inner.forgot.clear();
         inner.turn = None;
         // the next record begins again, so that whoever reads the log throws the same away
         inner.opened = false;
@@ -493,7 +497,7 @@ impl Inner {
         self.held.drain(..many);
     }
 
-    fn idle(&self) -> Result<(), StoreError> {
+    pub(super) fn idle(&self) -> Result<(), StoreError> {
         if self.turn.is_some() || self.committing { Err(StoreError::Busy) } else { Ok(()) }
     }
 

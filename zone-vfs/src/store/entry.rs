@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::StoreError;
 use super::shared::SharedMount;
 use crate::contract::ZoneKind;
-use crate::id::{AgentId, GenerationNumber, Hash, Timestamp, Turn};
+use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp, Turn};
 use crate::zone::{Change, Quota};
 
 /// Raised whenever an entry changes its meaning or layout.
@@ -179,6 +179,17 @@ pub enum Entry {
         /// The root of what is attached; stored, whatever its length.
         root: Payload,
     },
+    /// The content of a file was erased from a zone by the changes before. The generations that may hold it,
+    /// those made since the file had its number, are dropped, but for the one at which the agent stands: that
+    /// goes with the next. Events and outcomes of these turns, both included, are erased.
+    Forgot {
+        /// The zone.
+        zone: u16,
+        /// The file.
+        file: Inode,
+        /// The first and the last of the turns, if any.
+        turns: Option<(Turn, Turn)>,
+    },
 }
 
 impl Payload {
@@ -248,6 +259,7 @@ impl Entry {
             | Self::Fact(_)
             | Self::Changes(..)
             | Self::Generation { .. }
+            | Self::Forgot { .. }
             | Self::Attached { .. } => false,
         }
     }

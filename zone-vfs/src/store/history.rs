@@ -77,6 +77,28 @@ impl History {
         Ok(made)
     }
 
+    /// Erases events and outcomes of the turns from `first` to `last`. The pieces from the first such turn on are
+    /// taken back into memory, and written anew with the next checkpoint. An error changes nothing.
+    pub fn erase(&mut self, first: Turn, last: Turn, chunks: &dyn ChunkStore) -> Result<(), StoreError> {
+        let kept = self.pieces.partition_point(|piece| piece.last < first);
+        let mut tail = Vec::new();
+        for piece in &self.pieces[kept..] {
+            tail.extend(piece.read(chunks)?.into_iter().map(Arc::new));
+        }
+        self.pieces.truncate(kept);
+        tail.append(&mut self.tail);
+        for turn in tail.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
+            let turn = Arc::make_mut(turn);
+            turn.event = Payload::Inline(Vec::new());
+            turn.outcome = match turn.outcome {
+                Outcome::Ended(_) => Outcome::Ended(Payload::Inline(Vec::new())),
+                Outcome::Failed(_) => Outcome::Failed("forgotten".into()),
+            };
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
     /// Notes that the beginning of the tail is in these pieces.
     pub fn paged(&mut self, made: &[Piece]) {
         let turns: usize = made.iter().map(|it| it.turns as usize).sum();

@@ -10,7 +10,8 @@
 //! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
 //!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
-//! - `diff` compares what stood at different times.
+//! - `diff` compares what stood at different times, `forget` erases content for good, and `left` finds where it
+//!   still is.
 
 mod agents;
 mod attachment;
@@ -23,8 +24,10 @@ mod diff;
 mod disk;
 mod entry;
 mod error;
+mod forget;
 mod gate;
 mod history;
+mod left;
 mod locks;
 mod open;
 mod reach;
@@ -57,6 +60,8 @@ pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
+pub use self::forget::{Forget, Forgot};
+pub use self::left::{Left, MAX_LEFT};
 pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
 pub use self::open::StoreOptions;
 pub use self::reap::{Given, KeepGenerations, ReapPolicy, ReapReport};
@@ -81,6 +86,7 @@ pub(crate) struct Shared {
     readers: readers::Readers,
     /// Held by whoever goes through everything: one at a time.
     reaping: std::sync::Mutex<()>,
+    purge: forget::PurgeDue,
     /// Starts the commits of shared zones.
     driver: Arc<shared::Driver>,
     locks: locks::LockTable,

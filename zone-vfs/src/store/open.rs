@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::agents::{Slot, random_uuid};
 use super::disk::Disk;
 use super::entry::Role;
+use super::forget::PurgeDue;
 use super::gate::Gate;
 use super::readers::Readers;
 use super::recovery::{self, Recovery};
@@ -140,6 +141,7 @@ impl Store {
                 Ok(())
             })?;
         }
+        let purge = PurgeDue::new(recovery.purge);
         let (states, agents) = recovery.finish();
         let (due, woken) = std::sync::mpsc::sync_channel(1);
         let shared = Arc::new(Shared {
@@ -153,6 +155,7 @@ impl Store {
             gate: Gate::default(),
             readers: Readers::default(),
             reaping: Mutex::default(),
+            purge,
             driver: Arc::default(),
             locks: super::locks::LockTable::default(),
             holders: std::sync::atomic::AtomicU64::default(),

@@ -99,6 +99,8 @@ pub struct ReapReport {
     pub damage: Vec<String>,
     /// More is needed than the budget allows, and nothing is left to drop.
     pub over_budget: bool,
+    /// The store's files hold nothing any more that nothing needed when it began: what was forgotten is erased.
+    pub is_purged: bool,
 }
 
 impl ReapReport {
@@ -132,14 +134,28 @@ impl Plan {
 
 impl Store {
     /// Gives back what nothing needs, after the policy has said what is not to be kept. Works beside live
-    /// agents; with `dry_run` it changes nothing and tells what it would do.
+    /// agents; with `dry_run` it changes nothing and tells what it would do. Where something was forgotten, it does
+    /// what [`purge`](Self::purge) does, too.
     pub fn reap(&self, policy: &ReapPolicy, dry_run: bool) -> Result<ReapReport, StoreError> {
+        let due = self.shared()?.purge.is_due();
+        self.reap_and(policy, dry_run, due)
+    }
+
+    /// With `purge`, everything that nothing needs is erased, and nothing is left in segments that are mostly needed.
+    pub(super) fn reap_and(
+        &self,
+        policy: &ReapPolicy,
+        dry_run: bool,
+        purge: bool,
+    ) -> Result<ReapReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
         if !dry_run {
             // what the index does not point at is removed
             shared.segments.verify_index();
         }
+        let _wiping = super::forget::Wiping(shared);
+        let purge = if purge && !dry_run { Some(shared.begin_purge()?) } else { None };
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
         let mut limit = usize::MAX;
         let (plan, damaged) = loop {
@@ -171,8 +187,10 @@ impl Store {
         };
         report.from_agents = report.from_agents.plus(shared.count(&plan.removed));
         report.from_generations = report.from_generations.plus(shared.count(&plan.dropped));
-        let swept =
-            shared.segments.hold(&damaged, !dry_run).and_then(|from| shared.segments.sweep(from, dry_run));
+        let swept = shared.segments.hold(&damaged, !dry_run).and_then(|from| match purge {
+            Some(_) => shared.segments.purge(from),
+            None => shared.segments.sweep(from, dry_run),
+        });
         if swept.is_err() {
             shared.segments.unwatch();
         }
@@ -182,6 +200,9 @@ impl Store {
             frames: report.swept.dead_frames.saturating_sub(known.frames),
             bytes: report.swept.dead_bytes.saturating_sub(known.bytes),
         };
+        if let Some(wanted) = purge {
+            shared.end_purge(wanted, &mut report)?;
+        }
         report.after = shared.segments.stats();
         Ok(report)
     }

@@ -47,6 +47,8 @@ pub(super) struct Recovery {
     waiting: BTreeSet<AgentId>,
     /// Records of damaged agents, by agent, that the catalogue does not have.
     kept: HashMap<AgentId, Vec<Carried>>,
+    /// Something was forgotten, and the store's files may still hold it.
+    pub purge: bool,
 }
 
 impl Recovery {
@@ -59,11 +61,13 @@ impl Recovery {
             damaged: BTreeMap::new(),
             waiting: BTreeSet::new(),
             kept: HashMap::new(),
+            purge: false,
         }
     }
 
     /// Begins with a catalogue that recovery from `log` on belongs to.
     pub fn catalogue(&mut self, catalogue: Catalogue, log: LogPosition) -> Result<(), StoreError> {
+        self.purge = catalogue.purge;
         self.agents.removed = catalogue.removed.into_iter().map(|id| (id, log)).collect();
         let mut waiting = Vec::new();
         for zone in catalogue.shared {
@@ -287,6 +291,7 @@ impl Recovery {
         let mut roots: Option<Vec<ZoneRoot>> = None;
         for entry in entries {
             match &entry {
+                Entry::Forgot { .. } => self.purge = true,
                 Entry::Changes(zone, changes) => {
                     let zone = state.zones.get_mut(usize::from(*zone));
                     let zone =

@@ -13,7 +13,7 @@ use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::history::History;
 use crate::chunks::ChunkStore;
 use crate::contract::lifecycle::{OnFailure, OnRewind};
-use crate::id::{AgentId, Epoch, GenerationNumber, Sequence, Timestamp, Turn};
+use crate::id::{AgentId, Epoch, GenerationNumber, Inode, Sequence, Timestamp, Turn};
 use crate::zone::{Zone, ZoneRoot};
 
 /// Generations of ended turns that are kept, at most; those of pauses, forks and rewinds, and side
@@ -113,6 +113,25 @@ pub struct TurnRecord {
     pub outcome: Outcome,
 }
 
+/// A file whose content was forgotten, and generations that may hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenFile {
+    /// The zone.
+    pub zone: u16,
+    /// The file.
+    pub file: Inode,
+    /// Those before this one.
+    pub before: GenerationNumber,
+}
+
+impl ForgottenFile {
+    /// Whether a generation may hold the content: the file had its number by then.
+    fn is_in(&self, generation: &Generation) -> bool {
+        let root = generation.roots.get(usize::from(self.zone));
+        generation.number < self.before && root.is_some_and(|root| root.has_given(self.file))
+    }
+}
+
 /// The state of an agent.
 pub(super) struct State {
     pub id: AgentId,
@@ -132,6 +151,8 @@ pub(super) struct State {
     /// The generation that stands for the agent's head: the last that is not a side generation.
     pub head: GenerationNumber,
     pub history: History,
+    /// What was forgotten and a generation may still hold.
+    pub forgotten: Vec<ForgottenFile>,
     pub removed: bool,
     /// The generation for whose handles files are open although no instance runs. Follows from no record.
     pub standing_by: Option<GenerationNumber>,
@@ -197,6 +218,7 @@ impl State {
             next_generation: GenerationNumber(0),
             head: GenerationNumber(0),
             history: History::default(),
+            forgotten: Vec::new(),
             removed: false,
             standing_by: None,
             parents_attachment: begins_as.and_then(|it| it.attachment.clone()),
@@ -288,6 +310,12 @@ impl State {
                 if let Some(generation) = self.generations.get_mut(&generation) {
                     generation.attachment = Some(root);
                 }
+            }
+            Entry::Forgot { zone, file, turns } => {
+                if let Some((first, last)) = turns {
+                    self.history.erase(first, last, &*self.chunks)?;
+                }
+                self.forgotten.push(ForgottenFile { zone, file, before: self.next_generation });
             }
         }
         Ok(())
@@ -392,12 +420,20 @@ impl State {
         self.generations.get(&of)?.attachment.clone()
     }
 
-    /// Drops the oldest generations of ended turns where more than [`KEPT_TURN_GENERATIONS`] are kept.
+    /// Drops the oldest generations of ended turns where more than [`KEPT_TURN_GENERATIONS`] are kept, and those
+    /// that may hold what was forgotten.
     /// Not while records are read back: a fork that comes later in the log may begin from one of them.
     pub fn prune(&mut self) {
         for number in self.superfluous(KEPT_TURN_GENERATIONS, usize::MAX) {
             self.generations.remove(&number);
         }
+        if self.forgotten.is_empty() {
+            return;
+        }
+        let (head, forgotten) = (self.head, &self.forgotten);
+        self.generations.retain(|number, it| *number == head || !forgotten.iter().any(|f| f.is_in(it)));
+        let generations = &self.generations;
+        self.forgotten.retain(|it| generations.get(&head).is_some_and(|head| it.is_in(head)));
     }
 
     /// The generations that are too many where so many of ended turns and so many side generations are

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::node::{Child, Entries, Node};
-use super::{ExtentValue, Key, Name, Part, Tree, TreeError, Value};
+use super::{Body, ExtentValue, InodeRecord, Key, Name, Part, Tree, TreeError, Value};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::{Hash, Inode};
 
@@ -76,6 +76,37 @@ pub(crate) fn references(
                 visit(FrameKind::Node, None, hash);
             }
         }
+    }
+    Ok(())
+}
+
+/// A part of a file's content, as a node holds it.
+pub(crate) enum Content<'a> {
+    /// The address of a chunk.
+    Chunk(Hash),
+    /// Bytes that lie in the record of the file, or of a version.
+    Inline(&'a [u8]),
+}
+
+/// Calls `child` for every child that a stored node names, or `content` for all content that it holds or names.
+pub(crate) fn references_content(
+    node: &[u8],
+    child: &mut dyn FnMut(Hash),
+    content: &mut dyn FnMut(&Key, Content<'_>),
+) -> Result<(), TreeError> {
+    match &Node::decode(node)?.entries {
+        Entries::Leaf(entries) => {
+            for (key, value) in entries {
+                if let Value::Inode(InodeRecord {
+                    body: Body::Inline(bytes) | Body::Symlink(bytes), ..
+                }) = value
+                {
+                    content(key, Content::Inline(bytes));
+                }
+                value.addresses(&mut |hash| content(key, Content::Chunk(hash)));
+            }
+        }
+        Entries::Branch { children, .. } => children.iter().filter_map(Child::address).for_each(child),
     }
     Ok(())
 }

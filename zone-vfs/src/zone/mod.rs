@@ -14,6 +14,7 @@ mod directory;
 mod error;
 mod feed;
 mod file;
+mod held;
 mod history;
 mod holders;
 mod open;
@@ -41,6 +42,7 @@ pub use compare::{
 };
 pub use error::{Cause, ErrorCode, ZoneError};
 pub use feed::KEPT_CHANGES;
+pub use held::ContentIds;
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
 pub use history::{Deleted, Forgotten, HISTORY_SHARE, VersionEntry};
 pub use holders::Holder;

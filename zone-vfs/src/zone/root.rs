@@ -55,6 +55,11 @@ impl ZoneRoot {
         }
     }
 
+    /// Whether the zone has ever given this number to a file, here or before.
+    pub fn has_given(&self, file: crate::id::Inode) -> bool {
+        file < self.counters.next_inode
+    }
+
     /// Stores every node and chunk that is not stored yet. Durable when the storage below is flushed.
     pub fn store(&self, store: &dyn ChunkStore) -> Result<StoredRoot> {
         Ok(StoredRoot {

@@ -4,12 +4,14 @@
 //! - [`list`] lists zones and folders, and prints files.
 //! - [`shared`] lists and removes the zones that agents share.
 //! - [`history`] is about versions, [`changes`] about the change feed.
+//! - [`forget`] erases files for good.
 //! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
 //!
 //! Copying follows `cp -r`: what is copied onto a folder that is there goes into it, under its own
 //! name; the content of a folder alone is written `FOLDER/.`.
 
 mod changes;
+mod forget;
 mod get;
 mod history;
 mod list;
@@ -19,6 +21,7 @@ mod remove;
 mod shared;
 
 pub use self::changes::{Follow, follow};
+pub use self::forget::turns;
 pub use self::put::Piped;
 
 use super::args::{ZoneArguments, ZoneCommand};
@@ -28,7 +31,7 @@ use crate::Host;
 const MAX_DEPTH: usize = 256;
 
 /// Does what is asked; `piped` is what [`piped`] has read.
-pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Result<u8> {
+pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Result<u8> {
     match a.command {
         ZoneCommand::Ls { json, recursive, at, place } => {
             list::list(host, &place::parse(&place, at)?, json, recursive)
@@ -48,6 +51,10 @@ pub fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow::Resu
             let place = place::parse(&place, None)?;
             let (agent, zone, below) = place::of_agent(host, &place, "diff")?;
             crate::cli::diff::of_zone(&agent, zone, &below, (before, after), &options)
+        }
+        ZoneCommand::Forget { turns, dry_run, yes, json, place } => {
+            let options = forget::Options { turns, dry_run, yes, json };
+            forget::forget(host, &place::parse(&place, None)?, options).await
         }
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),

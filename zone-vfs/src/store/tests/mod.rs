@@ -9,6 +9,7 @@ mod concurrent;
 mod crash;
 mod damage;
 mod diff;
+mod forget;
 mod forks;
 mod full;
 mod functions;

@@ -298,7 +298,7 @@ impl Zone {
     }
 
     /// The record of a version of a file, or of another event.
-    pub(super) fn version_record(&self, file: Inode, version: Version) -> Result<VersionRecord> {
+    pub(in super::super) fn version_record(&self, file: Inode, version: Version) -> Result<VersionRecord> {
         match self.state.get(&Key::version(file, version))? {
             Some(Value::Version(record)) => Ok((**record).clone()),
             _ => Err(ErrorCode::NoEntry.into()),

@@ -135,7 +135,7 @@ impl Zone {
     }
 
     /// The file or directory that is at a path from the root, or that was there last.
-    pub(super) fn last_at(&self, path: &[u8]) -> Result<Target> {
+    pub(in super::super) fn last_at(&self, path: &[u8]) -> Result<Target> {
         let mut at = (Inode::ROOT, FileKind::Directory);
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             let name = Name::new(name).ok_or(ErrorCode::Invalid)?;

@@ -106,8 +106,8 @@ impl Zone {
     /// version of it. Its name goes, and a tombstone says that it was forgotten; its path stays known.
     ///
     /// The agent may do this in semantic memory, the operator anywhere. What is erased here is gone from
-    /// the zone as it stands; what generations, forks, the log and the segments hold of it is the store's
-    /// to erase, for which the chunks are given back. Walks the whole zone.
+    /// the zone as it stands; what generations, the log and the segments hold of it is the store's
+    /// to erase, which a commit of this asks for. Walks the whole zone.
     pub fn forget(&mut self, access: Access, file: Inode) -> Result<Forgotten> {
         self.check(access, Operation::Forget)?;
         let file = self.actual(file);

@@ -1,0 +1,233 @@
+//! `zone forget`.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+
+use anyhow::{anyhow, bail};
+use serde_json::{Value, json};
+use zone_vfs::contract::Principal;
+use zone_vfs::id::{Inode, Timestamp, Turn};
+use zone_vfs::store::{Forget, Forgot, Left, MAX_LEFT, SharedId, wait};
+use zone_vfs::tree::FileKind;
+use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
+
+use super::place::{self, Place};
+use crate::cli::output::{print_json, say, size};
+use crate::cli::progress::Working;
+use crate::cli::terminal::escape;
+use crate::upkeep::Purged;
+use crate::{Agent, Host};
+
+/// What is asked for, beside the place.
+pub struct Options {
+    pub turns: Option<(u64, u64)>,
+    pub dry_run: bool,
+    pub yes: bool,
+    pub json: bool,
+}
+
+/// `FIRST` or `FIRST-LAST`.
+pub fn turns(text: &str) -> Result<(u64, u64), String> {
+    let number = |text: &str| text.parse().map_err(|_| "give a turn, or two as 3-7".to_string());
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (number(first)?, number(last)?);
+    if first == 0 || first > last {
+        Err("turns count from 1, the first before the last".into())
+    } else {
+        Ok((first, last))
+    }
+}
+
+pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Result<u8> {
+    if place.is_shared {
+        let id = host.store()?.find_shared(&place.name)?;
+        let id = id.ok_or_else(|| anyhow!("no shared zone named `{}`", place.name))?;
+        let path = place::normal(place.path.as_deref().unwrap_or("/"));
+        return shared(host, id, &format!("@{}:", place.name), path.trim_start_matches('/'), &options).await;
+    }
+    let (agent, zone, path) = place::of_agent(host, place, "forget")?;
+    let specs = agent.disk().zones();
+    let spec = specs.get(usize::from(zone)).ok_or_else(|| anyhow!("the zone is gone"))?;
+    if let Some(mount) = &spec.shared {
+        return shared(host, mount.zone, &format!("@{}:", spec.name), &path, &options).await;
+    }
+    let target = format!("{}:{}/{path}", place.name, spec.mount);
+    let files = files(&agent, zone, &path, &target)?;
+    if files.is_empty() {
+        return finish(host, &target, &options).await;
+    }
+    let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
+    let what = Forget { zone, files: files.into_iter().collect(), turns };
+    let would = agent.disk().would_forget(&what)?;
+    if options.dry_run || !confirmed(&target, &would.content, &would.generations.len(), &options)? {
+        return tell(&target, &would, None, None, &options);
+    }
+    let (done, purged) = {
+        let _working = Working::on("erasing".into());
+        host.forget(&agent, &what, &target).await?
+    };
+    if let Some(why) = &done.not_in_audit {
+        eprintln!("dormouse: the audit log does not have it: {}", escape(why));
+    }
+    tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
+}
+
+/// The files that a path stands for, or stood for in a generation.
+fn files(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<BTreeSet<Inode>> {
+    if path.is_empty() {
+        bail!("{target} is a zone: name a file in it");
+    }
+    let access = Access::new(Principal::Host, Timestamp::now());
+    let at = |z: &Zone| match z.stat_at(access, Inode::ROOT, path.as_bytes(), false) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(e) if matches!(e.code, ErrorCode::NoEntry | ErrorCode::NotDirectory) => Ok(None),
+        Err(e) => Err(e),
+    };
+    let now = agent.disk().zone(zone, |z| Ok::<_, ZoneError>((at(z)?, z.files_ever_at(path.as_bytes())?)));
+    let (now, mut files) = now.ok_or_else(|| anyhow!("the zone is gone"))??;
+    if now.is_some_and(|it| it.kind == FileKind::Directory) {
+        bail!("{target} is a folder: name the files in it, one by one");
+    }
+    files.extend(now.map(|it| it.inode));
+    for generation in agent.generations() {
+        let then = at(&agent.disk().zone_at(generation.number, zone)?)?;
+        files.extend(then.filter(|it| it.kind != FileKind::Directory).map(|it| it.inode));
+    }
+    Ok(files)
+}
+
+/// Where there is nothing of this name: an earlier forget may not have come to its end.
+async fn finish(host: &Host, target: &str, options: &Options) -> anyhow::Result<u8> {
+    if options.dry_run || !host.is_purge_due()? {
+        bail!("{target}: no such file, now or in a generation");
+    }
+    let purged = host.purge(&ContentIds::default()).await?;
+    tell(target, &Forgot::default(), Some(&purged), None, options)
+}
+
+/// Forgets a file of a zone that agents share, which has no generations.
+async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Options) -> anyhow::Result<u8> {
+    let target = format!("{zone}/{path}");
+    if options.turns.is_some() {
+        bail!("{target}: a shared zone has no turns");
+    }
+    let opened = host.store()?.shared_zone(id)?;
+    let access = Access::new(Principal::Host, Timestamp::now());
+    let found = opened.zone(|z| {
+        let file = z.resolve(access, Inode::ROOT, path.as_bytes(), false)?;
+        let root = z.snapshot()?;
+        Ok::<_, ZoneError>((file, root, z.stat(access, file)?.kind))
+    });
+    let (file, root, kind) = match found.ok_or_else(|| anyhow!("the zone is gone"))? {
+        Err(e) if e.code == ErrorCode::NoEntry => return finish(host, &target, options).await,
+        found => found?,
+    };
+    if kind == FileKind::Directory {
+        bail!("{target} is a folder: name the files in it, one by one");
+    }
+    let mut would = Forgot::default();
+    opened
+        .zone(|z| z.identify(&root, file, &mut would.content))
+        .ok_or_else(|| anyhow!("the zone is gone"))??;
+    if options.dry_run || !confirmed(&target, &would.content, &0, options)? {
+        return tell(&target, &would, None, None, options);
+    }
+    opened.zone(|z| z.forget(access, file)).ok_or_else(|| anyhow!("the zone is gone"))??;
+    wait(|done| opened.sync(done))?;
+    drop(root);
+    let purged = host.purge(&would.content).await?;
+    tell(&target, &would, Some(&purged), None, options)
+}
+
+/// Asks whether it is to be done, if there is somebody to ask.
+fn confirmed(
+    target: &str,
+    content: &ContentIds,
+    generations: &usize,
+    options: &Options,
+) -> anyhow::Result<bool> {
+    if options.yes || !std::io::stdin().is_terminal() {
+        return Ok(true);
+    }
+    let mut out = std::io::stderr();
+    write!(
+        out,
+        "{}: erase {} contents of {} for good, and drop {generations} generations? [y/N] ",
+        escape(target),
+        content.contents,
+        size(content.bytes)
+    )?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(true) } else { bail!("nothing was forgotten") }
+}
+
+fn left_at(left: &Left) -> String {
+    let agent = if left.is_shared_zone { format!("@{}", left.agent) } else { left.agent.clone() };
+    let agent = left.generation.map_or(agent.clone(), |it| format!("{agent}@{it}"));
+    let path =
+        left.path.as_deref().map_or_else(|| "?".into(), |path| String::from_utf8_lossy(path).into_owned());
+    format!("{agent}: {} {path}", left.zone)
+}
+
+fn tell(
+    target: &str,
+    forgot: &Forgot,
+    purged: Option<&Purged>,
+    agent: Option<&Agent>,
+    options: &Options,
+) -> anyhow::Result<u8> {
+    let content = &forgot.content;
+    let is_purged = purged.map(|it| it.store.is_purged);
+    let left: Vec<String> = purged.iter().flat_map(|it| it.left.iter().map(left_at)).collect();
+    if options.json {
+        let generations: Vec<Value> = forgot.generations.iter().map(|it| json!(it.0)).collect();
+        print_json(&json!({
+            "path": target, "dry_run": options.dry_run, "contents": content.contents, "bytes": content.bytes,
+            "generations": generations, "turns": forgot.turns, "generation": forgot.made.map(|it| it.0),
+            "erased_from_files": is_purged, "not_reached": left,
+        }))?;
+    } else {
+        let verb = if options.dry_run { "would forget" } else { "forgot" };
+        let (contents, generations) = (content.contents, forgot.generations.len());
+        say(format_args!("{verb} {}: {contents} contents, {}", escape(target), size(content.bytes)))?;
+        if generations > 0 {
+            say(format_args!("generations dropped that may have held it: {generations}"))?;
+        }
+        if forgot.turns > 0 {
+            say(format_args!("turns without event and reply from here on: {}", forgot.turns))?;
+        }
+        for place in &left {
+            say(format_args!("not reached, the same content: {}", escape(place)))?;
+        }
+        if left.len() >= MAX_LEFT {
+            say(format_args!("not reached: perhaps more, of which {MAX_LEFT} are told"))?;
+        }
+        if agent.is_some() {
+            say(format_args!(
+                "not reached: the agent's memory, messages and other files that quote it, backups"
+            ))?;
+        }
+    }
+    if is_purged == Some(false) {
+        eprintln!(
+            "dormouse: the store's files still hold it: `dormouse fsck` says what does not read; then repeat this"
+        );
+    }
+    Ok(u8::from(is_purged == Some(false)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_read_and_refused() {
+        assert_eq!(turns("3"), Ok((3, 3)));
+        assert_eq!(turns("3-7"), Ok((3, 7)));
+        for wrong in ["", "0", "7-3", "-3", "3-", "a"] {
+            assert!(turns(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Forgetting: of one agent or shared zone, and then in the files of the store.
+
+use std::collections::HashSet;
+
+use zone_vfs::store::{Forget, Left, ReapReport};
+use zone_vfs::zone::ContentIds;
+
+use crate::agent::{Agent, AgentError, AgentForgot};
+use crate::host::{Host, HostShared};
+
+/// What became of the store's files after a forget.
+#[derive(Clone, Debug)]
+pub struct Purged {
+    /// What was given back. What was forgotten is erased if [`ReapReport::is_purged`]; otherwise the next purge or
+    /// reaping tries again.
+    pub store: ReapReport,
+    /// Bytes of image files that were removed.
+    pub image_bytes: u64,
+    /// Where the same content still is.
+    pub left: Vec<Left>,
+}
+
+impl Host {
+    /// Forgets files of an agent: their content is erased from the zone with all versions, the generations that may
+    /// hold it are dropped, and it is erased from the store's files, with everything else that nothing needs.
+    /// `path` is what the agent's audit log says. Either the agent has forgotten it all or nothing; where the rest fails,
+    /// [`purge`](Self::purge) is to be tried again.
+    pub async fn forget(
+        &self,
+        agent: &Agent,
+        what: &Forget,
+        path: &str,
+    ) -> Result<(AgentForgot, Purged), AgentError> {
+        let forgot = agent.forget(what, path).await?;
+        let purged = self.purge(&forgot.forgot.content).await?;
+        Ok((forgot, purged))
+    }
+
+    /// Erases everything from the store's files that nothing needs, and so what was forgotten, and says where
+    /// content still is.
+    pub async fn purge(&self, content: &ContentIds) -> Result<Purged, AgentError> {
+        let (shared, content) = (self.shared.clone(), content.clone());
+        let task = tokio::task::spawn_blocking(move || shared.purge(&content));
+        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    }
+
+    /// Whether the store's files may still hold something that was forgotten.
+    pub fn is_purge_due(&self) -> Result<bool, AgentError> {
+        Ok(self.store()?.is_purge_due()?)
+    }
+}
+
+impl HostShared {
+    /// Must not be called from an async task: it waits.
+    fn purge(&self, content: &ContentIds) -> Result<Purged, AgentError> {
+        let image_bytes = {
+            let _alone = self.imaging.blocking_write();
+            self.join_flattening();
+            self.reap_images(&HashSet::new(), false)?
+        };
+        let store = self.store()?.purge()?;
+        let left = self.store()?.find_left(content)?;
+        Ok(Purged { store, image_bytes, left })
+    }
+}

@@ -1,0 +1,98 @@
+//! `zone forget`: what the operator has forgotten is in no byte of the store, and what it does not reach is said.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bed::Bed;
+
+/// Does not compress, and is in nothing else.
+const MARKER: &str = "kR7vQ2xZ9mB4tW8nL3pY6sD1fH5jC0gA";
+
+/// The files below a folder that have the marker in any byte.
+fn found(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(found(&path));
+        } else {
+            let bytes = std::fs::read(&path).expect("a file");
+            if bytes.windows(MARKER.len()).any(|it| it == MARKER.as_bytes()) {
+                all.push(path.display().to_string());
+            }
+        }
+    }
+    all
+}
+
+fn generations(bed: &Bed) -> Vec<u64> {
+    let all = bed.json(["generations", "a"]);
+    let number = |row: &Value| row["generation"].as_u64().or(row["number"].as_u64());
+    all.as_array().into_iter().flatten().filter_map(number).collect()
+}
+
+#[test]
+fn what_was_forgotten_is_in_no_byte_of_the_store() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "write /workspace/kept same");
+    let secret = bed.file("secret", format!("a secret: {MARKER}\n"));
+    let large = bed.file("large", format!("{}{MARKER}{}", "x".repeat(600_000), "y".repeat(300_000)));
+    for (place, local) in [
+        ("a:/memory/semantic/secret", &secret),
+        ("a:/workspace/large", &large),
+        ("a:/memory/episodic/log", &secret),
+    ] {
+        bed.ok(["zone".as_ref(), "put".as_ref(), place.as_ref(), local.as_os_str()]);
+    }
+    bed.send("a", "write /workspace/kept other");
+    std::fs::write(&secret, format!("another: {MARKER}\n")).expect("a file");
+    bed.ok(["zone".as_ref(), "put".as_ref(), "a:/memory/semantic/secret".as_ref(), secret.as_os_str()]);
+    bed.send("a", "write /workspace/kept last");
+    assert!(!found(&bed.store()).is_empty());
+
+    let before = generations(&bed);
+    let dry = bed.json(["zone", "forget", "--dry-run", "a:/memory/semantic/secret"]);
+    assert_eq!((dry["contents"].as_u64(), dry["dry_run"].as_bool()), (Some(2), Some(true)), "{dry}");
+    assert_eq!(generations(&bed), before);
+    for place in ["a:/memory/semantic/secret", "a:/workspace/large", "a:/memory/episodic/log"] {
+        let told = bed.json(["zone", "forget", "--yes", place]);
+        assert_eq!(told["erased_from_files"], true, "{told}");
+        assert_eq!(told["not_reached"], Value::Array(Vec::new()), "{told}");
+        bed.refused(["zone", "cat", place], &["no such file"]);
+    }
+    assert_eq!(found(&bed.store()), [""; 0]);
+    assert!(generations(&bed).len() < before.len());
+    bed.refused(["zone", "forget", "--yes", "a:/workspace/large"], &["no such file"]);
+    bed.refused(["zone", "forget", "--yes", "a:/workspace"], &["is a zone"]);
+    // the agent goes on, and the audit log tells, but not what
+    assert_eq!(bed.send("a", "read /workspace/kept"), "last");
+    let audit = bed.ok(["zone", "cat", "a:/logs/audit"]);
+    assert_eq!(audit.lines().count(), 3, "{audit}");
+    assert!(audit.contains("memory/semantic/secret") && !audit.contains(MARKER), "{audit}");
+    let history = bed.json(["zone", "history", "a:/memory/semantic/secret"]);
+    assert!(history.as_array().is_some_and(|all| all.iter().all(|it| it["hash"].is_null())), "{history}");
+}
+
+#[test]
+fn messages_go_where_that_is_asked_for_and_copies_are_named() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", &format!("write /workspace/secret {MARKER}"));
+    let turn = bed.agent("a")["turns"].to_string();
+    bed.ok(["fork", "a", "b"]);
+    let told = bed.json(["zone", "forget", "--yes", "--turns", &turn, "a:/workspace/secret"]);
+    assert_eq!(told["turns"], 1, "{told}");
+    let left = told["not_reached"].as_array().cloned().unwrap_or_default();
+    assert!(
+        left.len() == 1 && left[0].as_str().is_some_and(|it| it.contains("b: workspace secret")),
+        "{told}"
+    );
+    assert_eq!(bed.ok(["zone", "cat", "b:/workspace/secret"]), MARKER);
+    // a repeated id looks back over the turns that were forgotten
+    assert_eq!(
+        bed.ok(["send", "--id", "one", "a", "write /workspace/new x"]),
+        bed.send("a", "write /workspace/new x")
+    );
+}

@@ -1,0 +1,349 @@
+//! What is forgotten is gone from every byte of the store, or was not forgotten; and nothing else goes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::*;
+use crate::device::simulated::Rng;
+use crate::device::{Caching, DeviceKind};
+use crate::tree::ChangeKind;
+
+/// What must not be found: it does not compress.
+fn marker() -> Vec<u8> {
+    content(0x00f0_a6e7, 48)
+}
+
+/// Content of this length with the marker in it.
+fn marked(seed: u64, len: usize, at: usize) -> Vec<u8> {
+    let mut bytes = content(seed, len);
+    bytes[at..at + 48].copy_from_slice(&marker());
+    bytes
+}
+
+fn holds(bytes: &[u8]) -> bool {
+    bytes.windows(48).any(|it| it == marker())
+}
+
+/// The files below a folder that have the marker in any byte.
+fn found_in(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(found_in(&path));
+        } else if holds(&std::fs::read(&path).unwrap()) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+/// The same, of a device.
+fn found_on(device: &Simulated) -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in ["", "log", "segments"] {
+        for name in device.list(folder).unwrap() {
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            let Ok(file) = device.open(&path, Caching::Cached) else { continue };
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_at(0, &mut bytes).unwrap();
+            if holds(&bytes) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The number of a file as it is, or as it was in the newest generation that has it.
+fn number(disk: &Disk, zone: u16, name: &str) -> Inode {
+    let host = Access::new(Principal::Host, Timestamp(9));
+    let now = disk.zone(zone, |z| z.resolve(host, Inode::ROOT, name.as_bytes(), false)).unwrap();
+    if let Ok(file) = now {
+        return file;
+    }
+    let earlier = disk.generations().into_iter().rev().find_map(|generation| {
+        let zone = disk.zone_at(generation.number, zone).unwrap();
+        zone.resolve(host, Inode::ROOT, name.as_bytes(), false).ok()
+    });
+    earlier.unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn forget(disk: &Arc<Disk>, zone: u16, names: &[&str], turns: Option<(Turn, Turn)>) -> Forgot {
+    let files = names.iter().map(|name| number(disk, zone, name)).collect();
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    disk.forget(&Forget { zone, files, turns }, &operated).unwrap()
+}
+
+fn purge(store: &Store) {
+    assert!(store.is_purge_due().unwrap());
+    let report = store.purge().unwrap();
+    assert!(report.is_purged, "{report:?}");
+    assert!(!store.is_purge_due().unwrap());
+}
+
+use crate::id::Turn;
+
+#[test]
+fn every_byte_of_the_store_is_free_of_what_was_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let options = StoreOptions { device: DeviceKind::Blocking, ..options() };
+    let store = Store::open(&path, &options).unwrap();
+    let a = create(&store, "a");
+    let begin = |event: &[u8]| a.begin(TurnStyle::Transaction, event).unwrap();
+    begin(&marked(1, 200, 50));
+    write(&a, SEMANTIC, "facts", &marked(2, 200, 100));
+    write(&a, SEMANTIC, "kept", b"kept");
+    write(&a, WORKSPACE, "large", &marked(3, 1 << 20, 700_000));
+    write(&a, WORKSPACE, "gone", &marked(4, 100_000, 1_000));
+    write(&a, WORKSPACE, "kept", &content(5, 300_000));
+    write(&a, EPISODIC, "diary", &marked(6, 1_000, 1));
+    write(&a, LOGS, "log", &marked(7, 3_000, 2_000));
+    end(&a, &marked(8, 60_000, 59_000)).unwrap();
+    store.checkpoint().unwrap();
+    begin(&marked(9, 50_000, 40_000));
+    write(&a, SEMANTIC, "facts", &marked(10, 5_000, 100));
+    write(&a, WORKSPACE, "large", &marked(11, 1 << 20, 100));
+    a.fact(&marked(12, 30_000, 7)).unwrap();
+    end(&a, b"").unwrap();
+    begin(b"");
+    a.zone(WORKSPACE, |z| z.unlink(access(), Inode::ROOT, b"gone")).unwrap().unwrap();
+    end(&a, b"").unwrap();
+    begin(b"");
+    write(&a, WORKSPACE, "failed", &marked(13, 70_000, 7));
+    write(&a, SEMANTIC, "facts", &marked(14, 300, 7));
+    sync(&a).unwrap();
+    fail(&a, &format!("it said {}", "so")).unwrap();
+    store.checkpoint().unwrap();
+    begin(b"");
+    write(&a, EPISODIC, "diary", &marked(15, 200, 1));
+    end(&a, b"").unwrap();
+    assert!(found_in(&path).len() >= 3, "{:?}", found_in(&path));
+
+    let what = Forget { zone: WORKSPACE, files: vec![number(&a, WORKSPACE, "large")], turns: None };
+    let would = a.would_forget(&what).unwrap();
+    assert_eq!((would.content.contents, would.content.bytes), (1, 1 << 20));
+    assert_eq!(would.generations.len(), 5);
+    let semantic = forget(&a, SEMANTIC, &["facts"], Some((Turn(1), Turn(2))));
+    assert_eq!((semantic.content.contents, semantic.turns), (2, 2));
+    assert_eq!(semantic.content.bytes, 5_200);
+    assert_eq!(a.generations().first().unwrap().number, GenerationNumber(0), "before the file was born");
+    assert_eq!(a.generations().len(), 2);
+    forget(&a, WORKSPACE, &["large"], None);
+    forget(&a, EPISODIC, &["diary"], None);
+    forget(&a, LOGS, &["log"], None);
+    purge(&store);
+    assert_eq!(found_in(&path), [""; 0]);
+
+    // the rest is there, and a tombstone
+    assert_eq!(read(&a, SEMANTIC, "kept").unwrap(), b"kept");
+    assert_eq!(read(&a, WORKSPACE, "kept").unwrap(), content(5, 300_000));
+    assert_eq!((read(&a, SEMANTIC, "facts"), read(&a, EPISODIC, "diary")), (None, None));
+    let told = a.changes(EPISODIC, crate::id::ChangeSequence(0), 1_000).unwrap().unwrap();
+    let last = &told.entries.last().unwrap().1;
+    assert_eq!((last.kind, last.path.as_deref(), last.size), (ChangeKind::Forget, Some(&b"diary"[..]), 0));
+    let history = a.history().unwrap();
+    assert_eq!(history.len(), 5);
+    assert!(a.payload(&history[0].event).unwrap().is_empty());
+    begin(b"");
+    write(&a, EPISODIC, "diary", b"anew");
+    end(&a, b"").unwrap();
+    let before = everything(&store);
+    drop((a, store));
+    let store = Store::open(&path, &options).unwrap();
+    assert_eq!(everything(&store), before);
+    assert!(!store.is_purge_due().unwrap());
+    assert_eq!(found_in(&path), [""; 0]);
+}
+
+#[test]
+fn what_only_earlier_generations_have_can_be_forgotten() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, WORKSPACE, "gone", &marked(1, 100_000, 5));
+    end(&a, b"").unwrap();
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    a.zone(WORKSPACE, |z| z.unlink(access(), Inode::ROOT, b"gone")).unwrap().unwrap();
+    end(&a, b"").unwrap();
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, WORKSPACE, "failed", &marked(2, 70_000, 7));
+    sync(&a).unwrap();
+    fail(&a, "it failed").unwrap();
+    forget(&a, WORKSPACE, &["failed"], None);
+    forget(&a, WORKSPACE, &["gone"], None);
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+    let none = Forget { zone: WORKSPACE, files: vec![Inode(77)], turns: None };
+    assert!(
+        matches!(a.would_forget(&none), Err(StoreError::Zone(e)) if e.code == crate::zone::ErrorCode::NoEntry)
+    );
+    let nowhere = Forget { zone: 9, ..none };
+    assert!(matches!(a.would_forget(&nowhere), Err(StoreError::NoZone { index: 9 })));
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    let what = Forget { zone: WORKSPACE, files: vec![Inode(2)], turns: None };
+    assert!(matches!(a.forget(&what, &new_generation(b"")), Err(StoreError::Busy)));
+}
+
+#[test]
+fn what_it_does_not_reach_is_found() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    let (small, large) = (marked(1, 100, 5), marked(2, 200_000, 7));
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    for (zone, name, bytes) in
+        [(SEMANTIC, "small", &small), (SEMANTIC, "copy", &small), (WORKSPACE, "large", &large)]
+    {
+        write(&a, zone, name, bytes);
+    }
+    let at = end(&a, b"").unwrap();
+    fork(&store, &a, at, "fork").unwrap();
+    let b = create(&store, "b");
+    b.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&b, WORKSPACE, "same", &large);
+    end(&b, b"").unwrap();
+    b.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&b, WORKSPACE, "same", b"other");
+    end(&b, b"").unwrap();
+    let mut ids = forget(&a, SEMANTIC, &["small"], None).content;
+    ids.join(&forget(&a, WORKSPACE, &["large"], None).content);
+    purge(&store);
+    assert_ne!(found_on(&device), [""; 0], "others need it");
+    let left = store.find_left(&ids).unwrap();
+    let told: BTreeSet<_> = left
+        .into_iter()
+        .map(|it| {
+            (it.agent, it.generation.map(|g| g.0), it.zone, String::from_utf8(it.path.unwrap()).unwrap())
+        })
+        .collect();
+    let place = |agent: &str, generation, zone: &str, path: &str| {
+        (agent.to_string(), generation, zone.to_string(), path.to_string())
+    };
+    let expected = [
+        place("a", None, "Semantic", "copy"),
+        place("b", Some(1), "Workspace", "same"),
+        place("fork", None, "Semantic", "copy"),
+        place("fork", None, "Semantic", "small"),
+        place("fork", None, "Workspace", "large"),
+    ];
+    assert_eq!(told, BTreeSet::from(expected));
+    assert_eq!(store.find_left(&crate::zone::ContentIds::default()).unwrap(), []);
+}
+
+#[test]
+fn an_agent_forgets_its_semantic_memory_with_its_turn() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, SEMANTIC, "facts", &marked(1, 10_000, 5));
+    end(&a, b"").unwrap();
+    let forgets = || {
+        a.begin(TurnStyle::Transaction, b"").unwrap();
+        let file = number(&a, SEMANTIC, "facts");
+        a.zone(SEMANTIC, |z| z.forget(access(), file)).unwrap().unwrap();
+    };
+    forgets();
+    sync(&a).unwrap();
+    fail(&a, "it failed").unwrap();
+    assert!(!store.is_purge_due().unwrap());
+    assert_eq!(read(&a, SEMANTIC, "facts").unwrap(), marked(1, 10_000, 5), "it came back");
+    forgets();
+    end(&a, b"").unwrap();
+    let kept: Vec<_> = a.generations().into_iter().map(|it| it.number.0).collect();
+    assert_eq!(kept, [0, 3], "those that could have it are gone");
+    drop((a, store));
+    let store = start(&device);
+    assert!(store.is_purge_due().unwrap(), "the log says so");
+    store.checkpoint().unwrap();
+    drop(store);
+    let store = start(&device);
+    assert!(store.is_purge_due().unwrap(), "the catalogue says so");
+    assert!(!store.reap(&ReapPolicy::default(), true).unwrap().is_purged);
+    assert!(store.reap(&ReapPolicy::default(), false).unwrap().is_purged);
+    assert_eq!(found_on(&device), [""; 0]);
+    assert!(!store.reap(&ReapPolicy::default(), false).unwrap().is_purged, "once is enough");
+}
+
+#[test]
+fn a_head_that_may_hold_it_goes_with_the_next_generation() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, SEMANTIC, "facts", &marked(1, 100, 5));
+    end(&a, b"").unwrap();
+    let file = number(&a, SEMANTIC, "facts");
+    let host = Access::new(Principal::Host, Timestamp(9));
+    a.zone(SEMANTIC, |z| z.forget(host, file)).unwrap().unwrap();
+    sync(&a).unwrap();
+    assert_eq!(a.generations().len(), 2, "without a new generation it has to stay");
+    store.checkpoint().unwrap();
+    drop((a, store));
+    let store = start(&device);
+    let a = find(&store, "a");
+    mark(&a).unwrap();
+    let kept: Vec<_> = a.generations().into_iter().map(|it| it.number.0).collect();
+    assert_eq!(kept, [0, 2]);
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+}
+
+#[test]
+fn a_crash_leaves_it_forgotten_or_not_and_it_can_be_finished() {
+    clock::start();
+    let device = Simulated::new(3);
+    let store = start(&device);
+    let a = create(&store, "a");
+    let (small, large) = (marked(1, 200, 5), marked(2, 150_000, 70_000));
+    for _ in 0..2 {
+        a.begin(TurnStyle::Transaction, b"").unwrap();
+        write(&a, SEMANTIC, "small", &small);
+        write(&a, SEMANTIC, "large", &large);
+        write(&a, WORKSPACE, "kept", &content(3, 100_000));
+        end(&a, b"").unwrap();
+        store.checkpoint().unwrap();
+    }
+    let b = create(&store, "b");
+    write(&b, WORKSPACE, "other", &content(4, 100_000));
+    sync(&b).unwrap();
+    let kept = see(&b);
+    let mut trace = device.start_trace();
+    forget(&a, SEMANTIC, &["small", "large"], None);
+    purge(&store);
+    device.end_trace(&mut trace);
+    drop((a, b, store));
+    let mut rng = Rng::new(5);
+    let (mut before, mut after, mut done) = (0, 0, 0);
+    loop {
+        let device = trace.crash(rng.bits());
+        let store = start(&device);
+        let a = find(&store, "a");
+        assert_eq!(see(&find(&store, "b")), kept, "at {}", trace.at());
+        assert_eq!(read(&a, WORKSPACE, "kept").unwrap(), content(3, 100_000));
+        if let Some(found) = read(&a, SEMANTIC, "small") {
+            before += 1;
+            assert_eq!(found, small);
+            assert_eq!(read(&a, SEMANTIC, "large").unwrap(), large);
+            assert_eq!(a.generations().len(), 3);
+        } else {
+            assert_eq!(read(&a, SEMANTIC, "large"), None, "at {}", trace.at());
+            assert_eq!(a.generations().len(), 2);
+            if store.is_purge_due().unwrap() {
+                after += 1;
+                purge(&store);
+            } else {
+                done += 1;
+            }
+            assert_eq!(found_on(&device), [""; 0], "at {}", trace.at());
+            assert_eq!(see(&find(&store, "b")), kept);
+        }
+        if !trace.step().unwrap() {
+            break;
+        }
+    }
+    assert!(before >= 2 && after > 10 && done >= 1, "{before} {after} {done}");
+}
