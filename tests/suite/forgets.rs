@@ -66,6 +66,8 @@ fn what_was_forgotten_is_in_no_byte_of_the_store() {
     assert!(generations(&bed).len() < before.len());
     bed.refused(["zone", "forget", "--yes", "a:/workspace/large"], &["no such file"]);
     bed.refused(["zone", "forget", "--yes", "a:/workspace"], &["is a zone"]);
+    bed.refused(["zone", "forget", "a:/workspace/kept"], &["--yes"]);
+    assert_eq!(bed.ok(["zone", "cat", "a:/workspace/kept"]), "last");
     // the agent goes on, and the audit log tells, but not what
     assert_eq!(bed.send("a", "read /workspace/kept"), "last");
     let audit = bed.ok(["zone", "cat", "a:/logs/audit"]);

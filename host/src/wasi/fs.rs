@@ -195,9 +195,9 @@ impl GuestState {
                 Ok(stat) => Ok((inode, stat.kind)),
                 Err(e) => {
                     if options.write {
-                        z.close_writer(inode)?
+                        z.close_writer(inode)?;
                     } else {
-                        z.close(inode)?
+                        z.close(inode)?;
                     }
                     Err(e)
                 }

@@ -99,10 +99,9 @@ impl Segments {
             match known.filter(|_| !has_failed) {
                 Some(place) if state.full.contains_key(&place.segment) => Some(place),
                 Some(place) if state.is_written(place.segment) => return false,
-                Some(_) => None,
                 // that nothing is known of an address is believed after one look at the footers
                 None if !has_failed && std::mem::replace(&mut state.doubted, true) => return false,
-                None => None,
+                _ => None,
             }
         };
         if let Some(place) = known {

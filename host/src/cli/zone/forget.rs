@@ -59,7 +59,7 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
     let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
     let what = Forget { zone, files: files.into_iter().collect(), turns };
     let would = agent.disk().would_forget(&what)?;
-    if options.dry_run || !confirmed(&target, &would.content, &would.generations.len(), &options)? {
+    if options.dry_run || !confirmed(&target, &would.content, would.generations.len(), &options)? {
         return tell(&target, &would, None, None, &options);
     }
     let (done, purged) = {
@@ -129,7 +129,7 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     opened
         .zone(|z| z.identify(&root, file, &mut would.content))
         .ok_or_else(|| anyhow!("the zone is gone"))??;
-    if options.dry_run || !confirmed(&target, &would.content, &0, options)? {
+    if options.dry_run || !confirmed(&target, &would.content, 0, options)? {
         return tell(&target, &would, None, None, options);
     }
     opened.zone(|z| z.forget(access, file)).ok_or_else(|| anyhow!("the zone is gone"))??;
@@ -139,15 +139,20 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     tell(&target, &would, Some(&purged), None, options)
 }
 
-/// Asks whether it is to be done, if there is somebody to ask.
+/// Asks whether it is to be done. Where nobody can be asked, it has to be said.
 fn confirmed(
     target: &str,
     content: &ContentIds,
-    generations: &usize,
+    generations: usize,
     options: &Options,
 ) -> anyhow::Result<bool> {
-    if options.yes || !std::io::stdin().is_terminal() {
+    if options.yes {
         return Ok(true);
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!(
+            "{target}: what is forgotten cannot be brought back; give --yes, or --dry-run to see what it would be"
+        );
     }
     let mut out = std::io::stderr();
     write!(

@@ -54,12 +54,11 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     streams.func_wrap(
         "method-output-stream-write",
         |mut store: Store<'_>, (stream, bytes): (u32, WasmList<u8>)| {
-            let written = match write_file(&mut store, stream, &bytes) {
-                Some(result) => result,
-                None => {
-                    let bytes = bytes.as_le_slice(&store).to_vec();
-                    store.data_mut().stream_write(stream, bytes)
-                }
+            let written = if let Some(result) = write_file(&mut store, stream, &bytes) {
+                result
+            } else {
+                let bytes = bytes.as_le_slice(&store).to_vec();
+                store.data_mut().stream_write(stream, bytes)
             };
             streamed(store.data_mut(), written)
         },
@@ -68,12 +67,11 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
         "method-output-stream-blocking-write-and-flush",
         |mut store: Store<'_>, (stream, bytes): (u32, WasmList<u8>)| {
             Box::new(async move {
-                let written = match write_file(&mut store, stream, &bytes) {
-                    Some(result) => result,
-                    None => {
-                        let bytes = bytes.as_le_slice(&store).to_vec();
-                        store.data_mut().stream_blocking_write(stream, bytes).await
-                    }
+                let written = if let Some(result) = write_file(&mut store, stream, &bytes) {
+                    result
+                } else {
+                    let bytes = bytes.as_le_slice(&store).to_vec();
+                    store.data_mut().stream_blocking_write(stream, bytes).await
                 };
                 streamed(store.data_mut(), written)
             })

@@ -222,7 +222,7 @@ impl IndexFile {
     }
 
     /// The database to write to, which is made where there is none. None where it cannot be.
-    pub fn to_write(&mut self) -> Option<Arc<Database>> {
+    pub fn writable(&mut self) -> Option<Arc<Database>> {
         if self.parts.is_none() {
             match self.make() {
                 Ok(parts) => self.parts = Some(parts),

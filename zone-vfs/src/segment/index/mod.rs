@@ -158,7 +158,7 @@ impl Index {
         &mut self,
         covered: &BTreeMap<u32, Covered>,
     ) -> Option<(Arc<redb::Database>, Arc<Recent>)> {
-        let database = self.file.as_mut()?.to_write()?;
+        let database = self.file.as_mut()?.writable()?;
         let goes = |place: &Option<Location>| place.is_none_or(|it| covered.contains_key(&it.segment));
         let writing: Recent = self.recent.extract_if(|_, place| goes(place)).collect();
         let writing = Arc::new(writing);

@@ -110,8 +110,10 @@ impl Zone {
             if record.content == Some(version) && kept != Some(version) {
                 remove_content(&mut self.state, version)?;
             }
-            let VersionRecord { place, added, .. } = record;
-            self.state.remove(Key::named(place.parent, place.name, version))?;
+            let VersionRecord { place, from, added, .. } = record;
+            for place in from.into_iter().chain([place]) {
+                self.state.remove(Key::named(place.parent, place.name, version))?;
+            }
             self.state.remove(Key::version(file, version))?;
             self.state.remove(Key::event(version))?;
             let past = &mut self.counters.past;
@@ -122,12 +124,10 @@ impl Zone {
     }
 
     fn prepare_erasure(&self, file: Inode, version: Version, record: &VersionRecord) -> Result<()> {
-        let NamedPlace { parent, name } = record.place.clone();
-        self.state.prepare(&[
-            &Key::named(parent, name, version),
-            &Key::version(file, version),
-            &Key::event(version),
-        ])?;
+        for place in record.from.iter().chain([&record.place]) {
+            self.state.prepare(&[&Key::named(place.parent, place.name.clone(), version)])?;
+        }
+        self.state.prepare(&[&Key::version(file, version), &Key::event(version)])?;
         super::content::load(&self.state, version)
     }
 
@@ -143,7 +143,7 @@ impl Zone {
         }
         match self.trace(file)? {
             Trace::None => Ok(()),
-            Trace::OfThisTurn if !self.was_given_up(file, new)? => {
+            Trace::OfThisTurn if !self.keeps_its_birth(file, new)? => {
                 for event in self.events_of(file, Version(0))? {
                     let (version, record) = event?;
                     self.prepare_erasure(file, version, record)?;
@@ -172,7 +172,7 @@ impl Zone {
         }
         match self.trace(file)? {
             Trace::None => Ok(()),
-            Trace::OfThisTurn if !self.was_given_up(file, new)? => self.move_birth(file, new),
+            Trace::OfThisTurn if !self.keeps_its_birth(file, new)? => self.move_birth(file, new),
             Trace::OfThisTurn | Trace::Lasting => {
                 let mut event = Event::without_content(file, VersionKind::Rename, is, new.clone());
                 event.from = Some(old.clone());
@@ -185,10 +185,16 @@ impl Zone {
         }
     }
 
-    /// Whether something else gave a name up after a file was born: then the file cannot have been born
-    /// there.
-    fn was_given_up(&self, file: Inode, place: &NamedPlace) -> Result<bool> {
-        let Some((born, _)) = self.events_of(file, Version(0))?.next().transpose()? else { return Ok(false) };
+    /// Whether a file that was born in this turn cannot have been born at `place`: something else gave that
+    /// name up after, or the file has been renamed since in a way that was noted.
+    fn keeps_its_birth(&self, file: Inode, place: &NamedPlace) -> Result<bool> {
+        let mut events = self.events_of(file, Version(0))?;
+        let Some((born, _)) = events.next().transpose()? else { return Ok(false) };
+        for event in events {
+            if event?.1.kind == VersionKind::Rename {
+                return Ok(true);
+            }
+        }
         let from = Key::named(place.parent, place.name.clone(), born);
         let later =
             self.state.history.range(&*self.state.store, Bound::Included(&from))?.next().transpose()?;
