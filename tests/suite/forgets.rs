@@ -38,11 +38,12 @@ fn what_was_forgotten_is_in_no_byte_of_the_store() {
     bed.create("a", "notes");
     bed.send("a", "write /workspace/kept same");
     let secret = bed.file("secret", format!("a secret: {MARKER}\n"));
+    let diary = bed.file("diary", format!("a diary: {MARKER}\n"));
     let large = bed.file("large", format!("{}{MARKER}{}", "x".repeat(600_000), "y".repeat(300_000)));
     for (place, local) in [
         ("a:/memory/semantic/secret", &secret),
         ("a:/workspace/large", &large),
-        ("a:/memory/episodic/log", &secret),
+        ("a:/memory/episodic/log", &diary),
     ] {
         bed.ok(["zone".as_ref(), "put".as_ref(), place.as_ref(), local.as_os_str()]);
     }
