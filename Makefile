@@ -4,13 +4,15 @@
 .PHONY: help demo test crash bench lint fmt guests install clean
 
 CARGO ?= cargo
+# What the demo builds: where the whole workspace is built already, `--workspace` builds nothing twice.
+DEMO ?= --package dormouse
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Build, and tell the story of one agent (needs Rust and a C compiler)
 	@scripts/build-guests.sh
-	$(CARGO) build --package dormouse
+	$(CARGO) build $(DEMO)
 	@scripts/demo.sh
 
 test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ too)
@@ -24,7 +26,7 @@ test: ## Build all guests and run every test (needs Python 3.10+ and Node 20+ to
 
 crash: ## Stop the store's machine in 100,000 ways, and fuzz its formats for a while
 	ZONE_VFS_CRASH_STATES=100000 ZONE_VFS_THREAD_SEEDS=600 ZONE_VFS_FUZZ_RUNS=20000 \
-	  $(CARGO) test --package zone-vfs --lib -- crash threads fuzzing --nocapture
+	  $(CARGO) test --workspace --lib -- crash threads fuzzing --nocapture
 
 bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js
