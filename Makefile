@@ -4,7 +4,7 @@
 .PHONY: help demo test crash bench lint fmt guests install clean
 
 CARGO ?= cargo
-# What the demo builds: where the whole workspace is built already, `--workspace` builds nothing twice.
+# What the demo builds. Where the tests are built already, `--workspace --all-targets` builds nothing twice.
 DEMO ?= --package dormouse
 
 help: ## Show this list
