@@ -73,13 +73,13 @@ impl Live {
 
     /// Brings a fresh instance of the restore variant to where `image` was taken.
     pub async fn restore(&mut self, image: &Image, state: GuestState) -> Result<(), AgentError> {
-        let grown = self.fits_exactly(image);
+        let as_large = self.fits_exactly(image);
         // SAFETY: this instance is owned here, and no call of it is under way.
         let mask = unsafe { image.map_over(&self.memories, self.ready())? };
         *self.store.data_mut() = state;
         self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
-        if grown && mask == 0 {
+        if as_large && mask == 0 {
             // sizes and globals are as they were loaded when the instance was made ready
             return Ok(());
         }
@@ -121,8 +121,10 @@ impl Live {
         Ok(())
     }
 
-    /// Copies the globals to where an image finds them. Call it before an image is taken.
+    /// Copies the globals to where an image finds them, and forgets what no image has. Call it before an image is
+    /// taken.
     pub async fn save(&mut self) -> Result<(), AgentError> {
+        self.store.data_mut().forget_listing();
         self.store.set_epoch_deadline(1);
         for save in &self.save {
             save.call_async(&mut self.store, ()).await.map_err(|e| instantiate(&e))?;

@@ -405,7 +405,7 @@ pub enum ZoneCommand {
         /// Change nothing, and say what would be erased
         #[arg(long)]
         dry_run: bool,
-        /// Do not ask
+        /// Do not ask; needed where there is no terminal
         #[arg(short, long)]
         yes: bool,
         /// Print JSON

@@ -234,6 +234,10 @@ impl GuestState {
     /// Takes an object that is dropped by the guest, and closes what it held open.
     pub(super) fn fs_drop(&mut self, handle: u32, kind: Kind) -> Result<Object, wasmtime::Error> {
         let object = self.table.take_as(handle, kind)?;
+        if self.listing.handle == handle {
+            // the number comes again one day, for another folder
+            self.forget_listing();
+        }
         if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref())
             && let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, object.opened_for()))
         {
@@ -404,7 +408,7 @@ impl GuestState {
         }
         let Some(entry) = self.listing.ahead.pop_front() else { return Ok(None) };
         let name = entry.name.as_bytes();
-        // what is read ahead is forgotten at a pause: the listing goes on from here
+        // what is read ahead is forgotten with the turn: the listing goes on from here
         if let Object::DirectoryStream { after, .. } = self.table.get_mut(handle)? {
             let after = after.get_or_insert_default();
             after.clear();
@@ -414,6 +418,12 @@ impl GuestState {
             Ok(name) => Ok(Some((entry.kind, name.to_string()))),
             Err(_) => Err(ErrorCode::IllegalByteSequence.into()),
         }
+    }
+
+    /// Forgets what was read ahead of a folder. At a turn's end, so that an agent that was written out and
+    /// one that stayed in memory go on in the same way.
+    pub(crate) fn forget_listing(&mut self) {
+        self.listing = Listing::default();
     }
 
     fn may_change(d: Descriptor) -> FsResult<()> {

@@ -137,6 +137,22 @@ fn folders(checks: &mut Checks, place: &Place) {
         drop(folder);
         holds(stream.read_directory_entry()?.is_some(), "the listing is empty")
     });
+    checks.check("a stream that has the number of one that is gone lists its own folder", || {
+        let folder = place.open("list", OpenFlags::DIRECTORY, DescriptorFlags::READ)?;
+        let empty = place.open("list/folder", OpenFlags::DIRECTORY, DescriptorFlags::READ)?;
+        let stream = folder.read_directory()?;
+        let number = stream.handle();
+        holds(stream.read_directory_entry()?.is_some(), "the listing is empty")?;
+        drop(stream);
+        // a number comes again once its place was used often enough
+        for _ in 0..1 << 11 {
+            let stream = empty.read_directory()?;
+            if stream.handle() == number {
+                return holds(stream.read_directory_entry()?.is_none(), "it lists another folder");
+            }
+        }
+        holds(false, "the number did not come again")
+    });
     checks.check("unlink-file-at and remove-directory-at tell apart", || {
         let not_a_file = [ErrorCode::IsDirectory, ErrorCode::NotPermitted];
         fails(place.folder.unlink_file_at("list/folder"), &not_a_file)?;
