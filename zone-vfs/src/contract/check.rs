@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::lifecycle::Reaping;
 use super::{Mount, Operation, Principal, ZoneKind};
 
 /// What an operation that is permitted means for the zone's history.
@@ -38,6 +39,10 @@ pub enum Rule {
     NoVersions,
     /// The agent may erase its semantic memory; everything else only the operator.
     Forgetting,
+    /// Versions are given back by the operator's policy alone.
+    Policy,
+    /// Nothing of the zone is ever given back while its agent is there.
+    NeverReaped,
 }
 
 /// An operation that the zone's contract does not permit. Displays the rule.
@@ -65,6 +70,10 @@ impl fmt::Display for Refusal {
             Rule::Past => write!(f, "the past of {zone} is read-only: {operation} is not permitted"),
             Rule::NoVersions => write!(f, "{zone} keeps no versions: {operation} is not possible"),
             Rule::Forgetting => write!(f, "only the operator may erase {zone}: {operation} is not permitted"),
+            Rule::Policy => {
+                write!(f, "versions in {zone} are the operator's to give back: {operation} is not permitted")
+            }
+            Rule::NeverReaped => write!(f, "{zone} is never reaped: {operation} is not permitted"),
             Rule::OneZone => write!(f, "files stay in their zone: {operation} is not permitted"),
         }
     }
@@ -93,8 +102,15 @@ pub fn check(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effec
             || (mount.principal, kind) == (Principal::Agent, ZoneKind::Semantic);
         return if may { Ok(Effect::Erased) } else { refuse(Rule::Forgetting) };
     }
-    if operation == Operation::Rollback && !kind.keeps_versions() {
+    if matches!(operation, Operation::Rollback | Operation::ReapVersions) && !kind.keeps_versions() {
         return refuse(Rule::NoVersions);
+    }
+    if operation == Operation::ReapVersions {
+        return match kind.reaping() {
+            Reaping::OldVersions if mount.principal == Principal::Host => Ok(Effect::Erased),
+            Reaping::OldVersions => refuse(Rule::Policy),
+            _ => refuse(Rule::NeverReaped),
+        };
     }
     match kind {
         ZoneKind::Workspace | ZoneKind::Shared => Ok(Effect::Plain),

@@ -176,11 +176,13 @@ pub enum Operation {
     Rollback,
     /// Erase the content of a file from all of its versions.
     Forget,
+    /// Give back old versions, by policy.
+    ReapVersions,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 18] = [
+    pub const ALL: [Operation; 19] = [
         Operation::Read,
         Operation::List,
         Operation::Create,
@@ -199,6 +201,7 @@ impl Operation {
         Operation::Sync,
         Operation::Rollback,
         Operation::Forget,
+        Operation::ReapVersions,
     ];
 
     /// The operation as a refusal names it.
@@ -222,6 +225,7 @@ impl Operation {
             Operation::Sync => "sync",
             Operation::Rollback => "roll back",
             Operation::Forget => "forget",
+            Operation::ReapVersions => "reap old versions",
         }
     }
 

@@ -24,16 +24,20 @@ enum Cell {
     Erase,
     /// The same, and to the agent, too.
     Own,
+    /// Permitted to the operator: old versions go.
+    Old,
+    /// `not-permitted`: kept for ever.
+    Never,
 }
 
-use Cell::{Cross, Erase, None, Once, Own, Recorded, Tombstone, Version, Versioned, Yes};
+use Cell::{Cross, Erase, Never, None, Old, Once, Own, Recorded, Tombstone, Version, Versioned, Yes};
 use ZoneKind::{Episodic, Logs, Procedural, Semantic, Shared, Workspace};
 
 const KINDS: [ZoneKind; 6] = [Episodic, Semantic, Procedural, Workspace, Logs, Shared];
 
 /// For a principal that may write to the zone. Columns as in `KINDS`.
 #[rustfmt::skip]
-const TABLE: [(Operation, [Cell; 6]); 18] = [
+const TABLE: [(Operation, [Cell; 6]); 19] = [
     //                            episodic  semantic   procedural workspace logs  shared
     (Operation::Read,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
     (Operation::List,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
@@ -53,6 +57,7 @@ const TABLE: [(Operation, [Cell; 6]); 18] = [
     (Operation::Sync,            [Yes,      Yes,       Yes,       Yes,      Yes,  Yes]),
     (Operation::Rollback,        [None,     Version,   Version,   None,     None, None]),
     (Operation::Forget,          [Erase,    Own,       Erase,     Erase,    Erase, Erase]),
+    (Operation::ReapVersions,    [None,     Old,       Never,     None,     None, None]),
 ];
 
 /// Who has to do with zones of a kind at all. Columns as in `KINDS`.
@@ -71,6 +76,9 @@ fn expected(cell: Cell, principal: Principal) -> Result<Effect, Rule> {
         Own if principal == Principal::Agent => Ok(Effect::Erased),
         Own | Erase if principal == Principal::Host => Ok(Effect::Erased),
         Own | Erase => Err(Rule::Forgetting),
+        Old if principal == Principal::Host => Ok(Effect::Erased),
+        Old => Err(Rule::Policy),
+        Never => Err(Rule::NeverReaped),
         Yes => Ok(Effect::Plain),
         Version => Ok(Effect::NewVersion),
         Tombstone => Ok(Effect::Tombstone),

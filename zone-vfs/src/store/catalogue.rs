@@ -86,6 +86,7 @@ pub(super) struct StoredGeneration {
     pub at: Timestamp,
     pub roots: Vec<StoredRoot>,
     pub attachment: Option<Payload>,
+    is_pinned: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -199,6 +200,7 @@ impl Frozen {
                 at: g.at,
                 roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
                 attachment: g.attachment,
+                is_pinned: g.is_pinned,
             });
         }
         let pieces = self.history.page(segments)?;
@@ -259,9 +261,9 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         .into_iter()
         .map(|g| {
             let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
-            let StoredGeneration { number, cause, about, turn, at, attachment, .. } =
+            let StoredGeneration { number, cause, about, turn, at, attachment, is_pinned, .. } =
                 StoredGeneration { roots: Vec::new(), ..g };
-            (number, Generation { number, cause, about, turn, at, roots, attachment })
+            (number, Generation { number, cause, about, turn, at, roots, attachment, is_pinned })
         })
         .collect();
     let tail = stored.latest.into_iter().map(Arc::new).collect();

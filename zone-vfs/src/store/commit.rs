@@ -83,6 +83,23 @@ impl Commit {
         Self::start_locked(disk, disk.lock_settled(), store, control, settle, done);
     }
 
+    /// As [`start`](Self::start), where `work` also changes the disk, which no turn and no other commit can come
+    /// between. Where it fails it has changed nothing.
+    pub fn start_with(
+        disk: &Arc<Disk>,
+        work: impl FnOnce(&mut Inner) -> Result<Vec<Entry>, StoreError>,
+        done: Done<GenerationNumber>,
+    ) {
+        let store = match disk.store() {
+            Ok(store) => store,
+            Err(e) => return done(Err(e)),
+        };
+        store.gate.enter();
+        let mut inner = disk.lock_settled();
+        let control = inner.idle().and_then(|()| work(&mut inner));
+        Self::start_locked(disk, inner, &store, |_| control, None, done);
+    }
+
     fn start_locked(
         disk: &Arc<Disk>,
         mut inner: MutexGuard<'_, Inner>,

@@ -190,6 +190,13 @@ pub enum Entry {
         /// The first and the last of the turns, if any.
         turns: Option<(Turn, Turn)>,
     },
+    /// A generation that is kept is pinned, or is not any more.
+    Pinned {
+        /// Which.
+        generation: GenerationNumber,
+        /// Whether it is from here on.
+        pinned: bool,
+    },
 }
 
 impl Payload {
@@ -260,6 +267,7 @@ impl Entry {
             | Self::Changes(..)
             | Self::Generation { .. }
             | Self::Forgot { .. }
+            | Self::Pinned { .. }
             | Self::Attached { .. } => false,
         }
     }

@@ -30,6 +30,8 @@ mod history;
 mod left;
 mod locks;
 mod open;
+mod pin;
+mod policy;
 mod reach;
 mod readers;
 mod reap;
@@ -41,6 +43,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod versions;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -64,11 +67,13 @@ pub use self::forget::{Forget, Forgot};
 pub use self::left::{Left, MAX_LEFT};
 pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
 pub use self::open::StoreOptions;
-pub use self::reap::{Given, KeepGenerations, ReapPolicy, ReapReport};
+pub use self::policy::{KeepGenerations, KeepPolicy, ReapPolicy, VersionPolicy};
+pub use self::reap::{Given, ReapReport};
 pub use self::scrub::{Damage, Finding, ScrubReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
+pub use self::versions::VersionsGiven;
 
 /// Zones of one agent, at most.
 pub const MAX_ZONES: usize = 64;

@@ -1,6 +1,7 @@
 //! Giving storage back: what no head, generation, open turn, open file or reader needs.
 //!
-//! 1. Policy: agents that were paused long ago are removed, and generations that are too many dropped. A
+//! 1. Policy: old versions are given back, agents that were paused long ago and shared zones that nobody mounts are
+//!    removed, and generations that are too many dropped. A
 //!    generation that is dropped in memory is gone for good with the checkpoint that follows; a crash before
 //!    brings it back, which is no harm.
 //! 2. A checkpoint, while no commit is under way: the segments begin to mark, then the states are copied, and
@@ -21,46 +22,15 @@ use super::agents::Slot;
 use super::catalogue;
 use super::disk::Disk;
 use super::entry::{Cause, Payload};
+use super::policy::{KeepPolicy, ReapPolicy};
 use super::reach::{Place, Reach, Visitor};
 use super::state::State;
+use super::versions::VersionsGiven;
 use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
 use crate::chunks::{ChunkError, FrameKind};
 use crate::id::{AgentId, GenerationNumber, Hash, Timestamp};
 use crate::segment::{Marks, SegmentStats, Segments, Swept};
 use crate::zone::ZoneRoot;
-
-/// Generations of one agent that are kept. The head, and those of pauses, forks and rewinds, always are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepGenerations {
-    /// The newest so many of ended turns; more than [`KEPT_TURN_GENERATIONS`] are not kept anyway.
-    pub turns: usize,
-    /// The newest so many of failed turns.
-    pub sides: usize,
-}
-
-impl Default for KeepGenerations {
-    fn default() -> Self {
-        Self { turns: KEPT_TURN_GENERATIONS, sides: usize::MAX }
-    }
-}
-
-/// What is given back. The default takes only what nothing needs.
-#[derive(Clone, Debug, Default)]
-pub struct ReapPolicy {
-    /// Generations that each agent keeps.
-    pub keep: KeepGenerations,
-    /// Agents for which that is different.
-    pub agents: BTreeMap<AgentId, KeepGenerations>,
-    /// An agent that has been paused for longer keeps no generation of a turn but its head.
-    pub thin_paused: Option<Duration>,
-    /// An agent that has been paused for longer is removed, with all its memory.
-    pub remove_paused: Option<Duration>,
-    /// Bytes of needed frames, beyond which agents keep fewer generations of turns: half of them, and half
-    /// again, down to the last.
-    pub budget: Option<u64>,
-    /// Agents that no policy touches: those that are live in this process, say.
-    pub spare: BTreeSet<AgentId>,
-}
 
 /// Frames, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +50,10 @@ pub struct ReapReport {
     pub agents: Vec<(AgentId, String)>,
     /// Generations that were dropped, of agents that stay.
     pub generations: u64,
+    /// Old versions that were given back. What they had added comes free when no generation has them any more.
+    pub versions: VersionsGiven,
+    /// Shared zones that nobody mounted, and that were removed.
+    pub shared_zones: Vec<String>,
     /// What only removed agents needed.
     pub from_agents: Given,
     /// What only dropped generations needed.
@@ -157,6 +131,10 @@ impl Store {
         let _wiping = super::forget::Wiping(shared);
         let purge = if purge && !dry_run { Some(shared.begin_purge()?) } else { None };
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
+        report.versions = shared.reap_versions(policy, dry_run)?;
+        if policy.remove_unmounted {
+            report.shared_zones = self.remove_unmounted(dry_run)?;
+        }
         let mut limit = usize::MAX;
         let (plan, damaged) = loop {
             let plan = shared.plan(policy, limit)?;
@@ -208,6 +186,24 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Removes shared zones that no agent mounts, and gives their names.
+    fn remove_unmounted(&self, dry_run: bool) -> Result<Vec<String>, StoreError> {
+        let mut removed = Vec::new();
+        for zone in self.shared_zones()?.into_iter().filter(|zone| zone.mounted_by.is_empty()) {
+            let done = if dry_run { Ok(()) } else { self.remove_shared(zone.id) };
+            match done {
+                Ok(()) => removed.push(zone.name),
+                // mounted meanwhile, or damaged, which is told elsewhere
+                Err(StoreError::SharedInUse { .. }) => {}
+                Err(e) if e.is_of_one_agent() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(removed)
+    }
+}
+
 impl Given {
     fn plus(self, other: Self) -> Self {
         Self { frames: self.frames + other.frames, bytes: self.bytes + other.bytes }
@@ -226,19 +222,23 @@ impl Shared {
                 Some(Slot::Stored(stored)) => Err(stored.clone()),
                 _ => continue,
             };
-            let keep = policy.agents.get(&id).copied().unwrap_or(policy.keep);
-            let keep = KeepGenerations { turns: keep.turns.min(limit), ..keep };
+            let keep = policy.of(id);
+            let keep = {
+                let mut keep = keep.clone();
+                keep.generations.turns = keep.generations.turns.min(limit);
+                keep
+            };
             match slot {
                 Ok(disk) => {
                     let inner = disk.lock();
                     let idle = inner.turn.is_none() && !inner.committing && inner.pending.is_empty();
-                    plan.take(&name, &inner.state, keep, policy, idle);
+                    plan.take(&name, &inner.state, &keep, idle);
                 }
                 Err(stored) => match catalogue::read_state(&stored, &self.segments) {
                     Ok(mut state) => {
                         // as it will be when it is loaded: what an open turn left is a generation then
                         state.interrupt();
-                        plan.take(&name, &state, keep, policy, true);
+                        plan.take(&name, &state, &keep, true);
                     }
                     // marking tells
                     Err(e) if e.is_of_one_agent() => {}
@@ -383,7 +383,7 @@ impl Plan {
     }
 
     /// Adds what the policy takes of one agent.
-    fn take(&mut self, name: &str, state: &State, keep: KeepGenerations, policy: &ReapPolicy, idle: bool) {
+    fn take(&mut self, name: &str, state: &State, policy: &KeepPolicy, idle: bool) {
         let head = state.generations.get(&state.head);
         let paused = head.filter(|it| idle && it.cause == Cause::Paused).map(|it| it.at);
         let longer = |limit: Option<Duration>| {
@@ -397,8 +397,11 @@ impl Plan {
             state_parts(state, &mut self.removed, |_| true);
             return;
         }
-        let turns = if longer(policy.thin_paused) { 0 } else { keep.turns };
-        let numbers = state.superfluous(turns, keep.sides);
+        let mut keep = policy.generations;
+        if longer(policy.thin_paused) {
+            keep.turns = 0;
+        }
+        let numbers = state.superfluous(keep);
         for generation in numbers.iter().filter_map(|number| state.generations.get(number)) {
             generation.roots.iter().for_each(|root| parts_of(root, &mut self.dropped));
             let about = generation.about.needs().iter().map(|hash| (FrameKind::Catalogue, *hash));

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::history::History;
+use super::policy::KeepGenerations;
 use crate::chunks::ChunkStore;
 use crate::contract::lifecycle::{OnFailure, OnRewind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Inode, Sequence, Timestamp, Turn};
@@ -65,6 +66,8 @@ pub struct Generation {
     pub roots: Vec<ZoneRoot>,
     /// The root of what is attached to it.
     pub attachment: Option<Payload>,
+    /// No policy drops it.
+    pub is_pinned: bool,
 }
 
 impl std::fmt::Debug for Generation {
@@ -311,6 +314,12 @@ impl State {
                     generation.attachment = Some(root);
                 }
             }
+            Entry::Pinned { generation, pinned } => {
+                // one that was dropped meanwhile is not kept any more
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    generation.is_pinned = pinned;
+                }
+            }
             Entry::Forgot { zone, file, turns } => {
                 if let Some((first, last)) = turns {
                     self.history.erase(first, last, &*self.chunks)?;
@@ -405,7 +414,8 @@ impl State {
             self.head = number;
         }
         let turn = self.last_turn;
-        self.generations.insert(number, Generation { number, cause, about, turn, at, roots, attachment });
+        let made = Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false };
+        self.generations.insert(number, made);
     }
 
     /// What is attached to a generation from its beginning: it was made of another without a turn between, and
@@ -424,7 +434,7 @@ impl State {
     /// that may hold what was forgotten.
     /// Not while records are read back: a fork that comes later in the log may begin from one of them.
     pub fn prune(&mut self) {
-        for number in self.superfluous(KEPT_TURN_GENERATIONS, usize::MAX) {
+        for number in self.superfluous(KeepGenerations::default()) {
             self.generations.remove(&number);
         }
         if self.forgotten.is_empty() {
@@ -436,17 +446,17 @@ impl State {
         self.forgotten.retain(|it| generations.get(&head).is_some_and(|head| it.is_in(head)));
     }
 
-    /// The generations that are too many where so many of ended turns and so many side generations are
-    /// kept: the oldest. Never the head, nor what neither a turn nor a failure made.
-    pub fn superfluous(&self, turns: usize, sides: usize) -> Vec<GenerationNumber> {
+    /// The generations that are too many: the oldest. Never the head, nor what is pinned.
+    pub fn superfluous(&self, keep: KeepGenerations) -> Vec<GenerationNumber> {
         let oldest = |kept: usize, counts: fn(&Cause) -> bool| {
-            let all = self.generations.values().filter(move |g| counts(&g.cause)).map(|g| g.number);
-            let all: Vec<_> = all.collect();
+            let all = self.generations.values().filter(move |g| counts(&g.cause) && !g.is_pinned);
+            let all: Vec<_> = all.map(|g| g.number).collect();
             let many = all.len().saturating_sub(kept);
             all.into_iter().take(many).filter(|number| *number != self.head)
         };
-        oldest(turns, |cause| *cause == Cause::Turn)
-            .chain(oldest(sides, |cause| matches!(cause, Cause::Side(_))))
+        oldest(keep.turns, |cause| *cause == Cause::Turn)
+            .chain(oldest(keep.sides, |cause| matches!(cause, Cause::Side(_))))
+            .chain(oldest(keep.pauses, |cause| matches!(cause, Cause::Paused | Cause::Operated)))
             .collect()
     }
 

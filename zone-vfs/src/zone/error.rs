@@ -172,9 +172,13 @@ impl From<Refusal> for ZoneError {
             Rule::ReadOnlyMount | Rule::Past => ErrorCode::ReadOnly,
             Rule::OneZone => ErrorCode::CrossDevice,
             Rule::NoVersions => ErrorCode::Unsupported,
-            Rule::NoAccess(_) | Rule::AppendOnly | Rule::Versioned | Rule::Reserved | Rule::Forgetting => {
-                ErrorCode::NotPermitted
-            }
+            Rule::NoAccess(_)
+            | Rule::AppendOnly
+            | Rule::Versioned
+            | Rule::Reserved
+            | Rule::Forgetting
+            | Rule::Policy
+            | Rule::NeverReaped => ErrorCode::NotPermitted,
         };
         Self { code, cause: Some(Cause::Refused(refusal)) }
     }

@@ -91,6 +91,8 @@ impl Zone {
                     let record = self.of_event(file, *version, new)?;
                     ChangeRecord { kind: ChangeKind::Rename, old_path: from, ..record }
                 }
+                // given back by a policy, which is no news
+                (Some(_), None) if *version <= self.counters.horizon => continue,
                 (Some(old), None) => {
                     let record = self.of_event(file, *version, old)?;
                     ChangeRecord { kind: ChangeKind::Remove, version: None, size: 0, ..record }

@@ -44,7 +44,9 @@ pub use error::{Cause, ErrorCode, ZoneError};
 pub use feed::KEPT_CHANGES;
 pub use held::ContentIds;
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
-pub use history::{Deleted, Forgotten, HISTORY_SHARE, VersionEntry};
+pub use history::{
+    Deleted, Forgotten, HISTORY_SHARE, KeepVersions, MAX_REAPED_EVENTS, ReapedVersions, VersionEntry,
+};
 pub use holders::Holder;
 pub(crate) use holders::Through;
 pub use open::OpenedFor;

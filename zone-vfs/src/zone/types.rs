@@ -115,6 +115,8 @@ pub struct Counters {
     pub inherited: Usage,
     /// What of `past` came from there.
     pub inherited_past: Usage,
+    /// The event up to which old versions were given back; the history is whole from there on.
+    pub horizon: Version,
 }
 
 impl Counters {

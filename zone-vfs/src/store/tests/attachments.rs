@@ -185,9 +185,10 @@ fn what_is_the_same_is_stored_once() {
     assert!((CHUNK as u64..CHUNK as u64 + 8_000).contains(&bytes.unique), "{bytes:?}");
     assert!((each - CHUNK as u64..each + 20_000).contains(&bytes.shared), "{bytes:?}");
     // and it goes with the generations
-    let keep = KeepGenerations { turns: 1, sides: 0 };
-    let dry = store.reap(&ReapPolicy { keep, ..ReapPolicy::default() }, true).unwrap();
-    let report = store.reap(&ReapPolicy { keep, ..ReapPolicy::default() }, false).unwrap();
+    let keep = KeepGenerations { turns: 1, sides: 0, ..KeepGenerations::default() };
+    let policy = ReapPolicy::keeping(keep);
+    let dry = store.reap(&policy, true).unwrap();
+    let report = store.reap(&policy, false).unwrap();
     assert_eq!((report.generations, report.damage.len()), (49, 0));
     assert_eq!(dry.from_generations, report.from_generations);
     assert!(report.from_generations.bytes > 49 * CHUNK as u64, "{report:?}");

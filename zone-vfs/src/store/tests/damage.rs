@@ -243,7 +243,7 @@ fn busy(disk: &Arc<Disk>, seed: u64) {
 #[test]
 fn damage_holds_back_what_was_stored_before_it_and_no_more() {
     let device = Simulated::new(1);
-    let policy = ReapPolicy { keep: KeepGenerations { turns: 1, sides: 0 }, ..ReapPolicy::default() };
+    let policy = ReapPolicy::keeping(KeepGenerations { turns: 1, sides: 0, ..KeepGenerations::default() });
     let (lost, id) = {
         let store = start(&device);
         let hurt = create(&store, "hurt");

@@ -41,6 +41,7 @@ fn fill(store: &Store) {
     end(&scribe, b"third reply").unwrap();
     rewind(&scribe, GenerationNumber(1)).unwrap();
     mark(&scribe).unwrap();
+    assert!(scribe.pin(GenerationNumber(3), true).unwrap());
     wait(|done| scribe.set_about(b"about it", done)).unwrap();
     let fork = find(store, "fork");
     attachments::attach(&fork, GenerationNumber(0), &attachments::sparse(2, 1)).unwrap();
@@ -75,6 +76,8 @@ fn check(store: &Store) {
     assert_eq!(causes, [Cause::Created, Cause::Turn, side, Cause::Turn, rewound, Cause::Paused]);
     assert_eq!(*scribe.generations[&2].1[usize::from(SEMANTIC)]["weather"], b"hail");
     assert_eq!(*scribe.generations[&3].1[usize::from(WORKSPACE)]["small"], b"kept");
+    let pinned: Vec<_> = find(store, "scribe").generations().into_iter().filter(|it| it.is_pinned).collect();
+    assert_eq!(pinned.iter().map(|it| it.number.0).collect::<Vec<_>>(), [3]);
     let first = attachments::digest(&attachments::sparse(1, 2));
     assert_eq!(scribe.attached, [(1, first), (4, first), (5, first)].into());
     let fork = see(&find(store, "fork"));

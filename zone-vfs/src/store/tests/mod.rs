@@ -16,6 +16,7 @@ mod functions;
 mod goldens;
 mod memory;
 mod model;
+mod policies;
 mod reap;
 mod refusals;
 mod scrub;

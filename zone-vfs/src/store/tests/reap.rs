@@ -13,7 +13,7 @@ fn reap(store: &Store) -> ReapReport {
 }
 
 fn keep(turns: usize) -> ReapPolicy {
-    ReapPolicy { keep: KeepGenerations { turns, sides: 0 }, ..ReapPolicy::default() }
+    ReapPolicy::keeping(KeepGenerations { turns, sides: 0, ..KeepGenerations::default() })
 }
 
 fn turn(disk: &Arc<Disk>, seed: u64) {
@@ -188,14 +188,16 @@ fn policies_take_old_pauses_and_keep_to_a_budget() {
     mark(&c).unwrap();
     let paused = |policy: ReapPolicy| store.reap(&policy, false).unwrap();
     let spare = BTreeSet::from([c.id()]);
+    let policy = |keep| ReapPolicy { keep, spare: spare.clone(), ..ReapPolicy::default() };
     let long = Some(Duration::from_hours(1));
-    let report = paused(ReapPolicy { remove_paused: long, thin_paused: long, ..ReapPolicy::default() });
+    let report =
+        paused(policy(KeepPolicy { remove_paused: long, thin_paused: long, ..KeepPolicy::default() }));
     assert_eq!((report.agents.len(), report.generations), (0, 0));
     let now = Some(Duration::ZERO);
-    let thin = ReapPolicy { thin_paused: now, spare: spare.clone(), ..ReapPolicy::default() };
+    let thin = policy(KeepPolicy { thin_paused: now, ..KeepPolicy::default() });
     assert_eq!(store.reap(&thin, true).unwrap().generations, 8);
     assert_eq!(paused(thin).generations, 8);
-    let report = paused(ReapPolicy { remove_paused: now, spare: spare.clone(), ..ReapPolicy::default() });
+    let report = paused(policy(KeepPolicy { remove_paused: now, ..KeepPolicy::default() }));
     assert_eq!(report.agents, [(a.id(), "a".to_owned())]);
     assert!(store.find("a").unwrap().is_none());
     let budget = |budget| ReapPolicy { budget: Some(budget), spare: spare.clone(), ..ReapPolicy::default() };

@@ -11,11 +11,13 @@
 //! - `names`: what becomes of names, and what leaves no trace.
 //! - `replace`: a rename over a file, which is one new version of it.
 //! - `query`, `restore`: reading the history, rolling back, forgetting.
+//! - `expire`: what a policy gives back.
 //! - `past`: as the zone stood at an event. `view`: that, and the versions, as directories.
 
 pub(super) mod content;
 mod cut;
 pub(super) mod draft;
+mod expire;
 mod names;
 mod past;
 mod query;
@@ -25,6 +27,7 @@ mod rewind;
 mod time;
 pub(super) mod view;
 
+pub use expire::{KeepVersions, MAX_REAPED_EVENTS, ReapedVersions};
 pub use query::{Deleted, VersionEntry};
 pub use restore::Forgotten;
 

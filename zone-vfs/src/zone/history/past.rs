@@ -14,6 +14,21 @@ pub(super) struct Counted(Vec<(Version, Version)>);
 /// What a name stands for: the file, and what it is.
 type Target = (Inode, FileKind);
 
+impl Counted {
+    /// The last of these events, which ascend, that counts.
+    pub(super) fn last_of(
+        &self,
+        events: impl DoubleEndedIterator<Item = Version> + Clone,
+    ) -> Option<Version> {
+        self.0.iter().find_map(|(from, to)| events.clone().rev().find(|it| it <= to).filter(|it| it >= from))
+    }
+
+    /// The rewinds that lead to what counts.
+    pub(super) fn moves(&self) -> impl Iterator<Item = Version> {
+        self.0.iter().map(|(from, _)| *from).filter(|from| *from > Version(0))
+    }
+}
+
 impl Zone {
     /// The events that count for how the zone stood at `event`.
     pub(super) fn counted(&self, event: Version) -> Result<Counted> {

@@ -99,8 +99,11 @@ impl Zone {
                 continue;
             }
             if let (Part::Event(version), Value::Event(event)) = (&key.part, &value) {
-                let (first, last) = span.unwrap_or((*version, *version));
-                span = Some((first.min(*version), last.max(*version)));
+                // what a policy gave back counts as ever, and comes back until it is given back again
+                if *version > left.counters.horizon {
+                    let (first, last) = span.unwrap_or((*version, *version));
+                    span = Some((first.min(*version), last.max(*version)));
+                }
                 self.counters.past.inodes += 1;
                 if let Some(Value::Version(record)) = target
                     .history

@@ -95,10 +95,21 @@ impl Zone {
             return Err(ErrorCode::NoEntry.into());
         }
         let at = match view {
-            View::Then(event, _) => self.time_of(event)?,
+            View::Then(event, _) => {
+                self.within_history(event)?;
+                self.time_of(event)?
+            }
             _ => self.counters.latest,
         };
         Ok(new_record(Body::Directory { parent: inode }, 0, at))
+    }
+
+    /// Checks that how the zone stood at an event was not given back.
+    fn within_history(&self, event: Version) -> Result<()> {
+        if event >= self.counters.horizon {
+            return Ok(());
+        }
+        Err(ZoneError::rule(ErrorCode::NoEntry, "what the zone was then has been reaped"))
     }
 
     fn last_kind(&self, of: Inode) -> Result<Option<FileKind>> {
@@ -115,12 +126,14 @@ impl Zone {
             View::Versions(file) => self.version_named(file, name.as_bytes()),
             View::Times => match time::parse(name.as_bytes()) {
                 Some(at) => {
-                    let inode = View::Then(self.event_at(at)?, Inode::ROOT).inode()?;
-                    Ok(Some((inode, FileKind::Directory)))
+                    let event = self.event_at(at)?;
+                    self.within_history(event)?;
+                    Ok(Some((View::Then(event, Inode::ROOT).inode()?, FileKind::Directory)))
                 }
                 None => Ok(None),
             },
             View::Then(event, directory) => {
+                self.within_history(event)?;
                 let counted = self.counted(event)?;
                 match self.child_then(&counted, directory, name)? {
                     Some(target) => self.shown_then(event, &counted, target),
@@ -159,6 +172,7 @@ impl Zone {
                 })
             }
             View::Then(event, directory) => {
+                self.within_history(event)?;
                 let counted = self.counted(event)?;
                 self.list_names(directory, after, max, |name| {
                     match self.child_then(&counted, directory, name)? {
@@ -199,6 +213,8 @@ impl Zone {
             Some(None) => return Err(ErrorCode::Invalid.into()),
         };
         let mut event = last.map_or(Ok(Version(0)), |at| self.event_at(at))?;
+        // what was before the horizon is not listed
+        event = event.max(Version(self.counters.horizon.0.saturating_sub(1)));
         let mut entries = Vec::new();
         while entries.len() < max {
             let Some((next, at)) = self.event_after(event)? else { break };

@@ -3,6 +3,7 @@
 mod changes;
 mod compare;
 mod contracts;
+mod expire;
 mod files;
 mod model;
 mod names;

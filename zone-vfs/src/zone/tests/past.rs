@@ -233,6 +233,7 @@ enum Step {
     Turn,
     Reload,
     Rewind,
+    Reap(u64, usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -247,6 +248,7 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => Just(Step::Turn),
         1 => Just(Step::Reload),
         1 => Just(Step::Rewind),
+        2 => (0..30u64, 0..3usize).prop_map(|(age, newest)| Step::Reap(age, newest)),
     ]
 }
 
@@ -286,6 +288,12 @@ fn versions_of(zone: &Zone, file: Inode) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Whether all of `few` are among `many`, in this order.
+fn is_among(few: &[Vec<u8>], many: &[Vec<u8>]) -> bool {
+    let mut many = many.iter();
+    few.iter().all(|one| many.any(|other| other == one))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
         std::env::var("ZONE_VFS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
@@ -303,6 +311,8 @@ proptest! {
         let mut ends: Vec<(u64, ZoneRoot, Model)> = Vec::new();
         let mut now = 10;
         let names = ["a", "b", "c", "d"];
+        // how it was before this time may be reaped
+        let mut kept_since = 0;
         for step in steps {
             now += 1;
             let access = agent(now);
@@ -398,8 +408,47 @@ proptest! {
                     zone = Zone::from_root(root, store.clone());
                     model.names = then.names;
                     model.fresh.clear();
+                    for (file, versions) in &mut model.versions {
+                        // what was reaped since then comes back
+                        let found = versions_of(&zone, *file);
+                        let is_right = if kept_since == 0 { *versions == found } else { is_among(versions, &found) };
+                        prop_assert!(is_right);
+                        *versions = found;
+                    }
                     // as of this time, it stands as it did then
                     ends.push((now, zone.snapshot().unwrap(), model.clone()));
+                }
+                Step::Reap(age, newest) => {
+                    let drained = zone.drain_changes(&DrainLimits::default()).unwrap();
+                    twin.apply(&drained.changes).unwrap();
+                    zone.end_turn();
+                    model.fresh.clear();
+                    let fed = zone.counters.next_change;
+                    let host = Access::new(Principal::Host, Timestamp(now));
+                    let since = now - age.min(now);
+                    let keep = KeepVersions { since: Timestamp(since), newest };
+                    let past = zone.counters.past;
+                    let reaped = zone.reap_versions(host, keep, &BTreeSet::new()).unwrap();
+                    prop_assert!(!reaped.more);
+                    prop_assert_eq!(past.inodes - zone.counters.past.inodes, reaped.events);
+                    let drained = zone.drain_changes(&DrainLimits::default()).unwrap();
+                    twin.apply(&drained.changes).unwrap();
+                    prop_assert_eq!(zone.counters.next_change, fed, "it is no news");
+                    prop_assert_eq!(zone.reap_versions(host, keep, &BTreeSet::new()).unwrap().events, 0);
+                    zone.begin_turn(Turn(now));
+                    if reaped.events > 0 {
+                        kept_since = kept_since.max(since);
+                    }
+                    for (file, versions) in &mut model.versions {
+                        let found = versions_of(&zone, *file);
+                        prop_assert!(is_among(&found, versions));
+                        if let Some((_, now)) = model.names.values().find(|(live, _)| live == file) {
+                            prop_assert!(found.contains(now));
+                            let newest = newest.min(versions.len());
+                            prop_assert!(found.ends_with(&versions[versions.len() - newest..]));
+                        }
+                        *versions = found;
+                    }
                 }
             }
         }
@@ -416,6 +465,9 @@ proptest! {
         }
         ends.push((now, zone.snapshot().unwrap(), model.clone()));
         for (at, _, then) in ends {
+            if at < kept_since {
+                continue;
+            }
             for name in names {
                 let path = format!(".asof/1970-01-01T00:00:00.{at:09}Z/{name}");
                 let found = zone.open(agent(now), ROOT, path.as_bytes(), READ).ok();

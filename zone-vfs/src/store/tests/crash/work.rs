@@ -256,7 +256,11 @@ impl Work {
     /// Drops generations and gives back what nothing needs. A crash before it is over may bring the
     /// generations back.
     fn reap(&mut self) -> Goes {
-        let keep = KeepGenerations { turns: self.rng.below(4) as usize, sides: self.rng.below(3) as usize };
+        let keep = KeepGenerations {
+            turns: self.rng.below(4) as usize,
+            sides: self.rng.below(3) as usize,
+            ..KeepGenerations::default()
+        };
         self.steps.push(format!("reap {keep:?}"));
         let mut reaped = self.model.clone();
         for (name, agent) in &mut reaped {
@@ -264,7 +268,7 @@ impl Work {
             agent.reap(keep.turns, keep.sides);
             self.allow(name, vec![Some(before), Some(agent.clone())]);
         }
-        match self.store().reap(&ReapPolicy { keep, ..ReapPolicy::default() }, false) {
+        match self.store().reap(&ReapPolicy::keeping(keep), false) {
             Ok(report) if report.damage.is_empty() => {
                 for (name, agent) in &reaped {
                     self.allow(name, vec![Some(agent.clone())]);
