@@ -1,4 +1,6 @@
-//! Sizes, as people write them.
+//! Sizes and times, as people write them.
+
+use std::time::Duration;
 
 /// Not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +21,26 @@ pub fn parse(text: &str) -> Result<u64, InvalidSize> {
     };
     let number = digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'));
     number.and_then(|n| n.checked_mul(1 << shift)).ok_or_else(|| InvalidSize(text.into()))
+}
+
+/// Not a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no time: write 30d, 12h, 15m or 90s")]
+pub struct InvalidSpan(pub String);
+
+/// Reads a time such as `30d`, `12h`, `15m` or `90s`.
+pub fn span(text: &str) -> Result<Duration, InvalidSpan> {
+    let wrong = || InvalidSpan(text.into());
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -42,6 +64,16 @@ mod tests {
         }
         for text in ["", "K", "many", "1.5G", "-1", "+1", "1 G", "1Q", "99999999999T", "1KK", "0x10"] {
             assert_eq!(parse(text), Err(InvalidSize(text.into())));
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, seconds) in [("0s", 0), ("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000)] {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "d", "30", "3w", "1.5h", "-1d", "99999999999999999999s", "1e3s", "\u{fc}"] {
+            assert_eq!(span(text), Err(InvalidSpan(text.into())));
         }
     }
 }

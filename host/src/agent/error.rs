@@ -137,6 +137,14 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
+    /// A policy for reaping cannot be read.
+    #[error("{}: {reason}", file.display())]
+    Policy {
+        /// Where it is.
+        file: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A task of the host's own did not end.
     #[error("a task of the host's failed: {0}")]
     Task(String),

@@ -192,6 +192,14 @@ impl Agent {
         Ok(self.disk.stand_by(head, &files)?)
     }
 
+    /// Pins a generation, so that no policy drops it, or takes the pin away; gives whether that changed anything.
+    /// Beside a turn that is going on.
+    pub async fn pin(&self, generation: GenerationNumber, pinned: bool) -> Result<bool, AgentError> {
+        let disk = self.disk.clone();
+        let task = tokio::task::spawn_blocking(move || disk.pin(generation, pinned));
+        Ok(task.await.map_err(|e| AgentError::Task(e.to_string()))??)
+    }
+
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation
     /// `to`; episodic memory and logs stay as they are now.
     pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {

@@ -147,6 +147,7 @@ mod tests {
             at: Timestamp(0),
             roots: Vec::new(),
             attachment: None,
+            is_pinned: false,
         };
         all.iter().map(made).collect()
     }

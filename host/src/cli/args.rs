@@ -55,9 +55,13 @@ pub enum Command {
     /// Make new agents that begin as this one stands
     Fork(ForkArguments),
     /// Take an agent's memory, knowledge and workspace back to a generation
-    Rewind(RewindArguments),
+    Rewind(GenerationArguments),
     /// List an agent's generations
     Generations(OneAgent),
+    /// Pin a generation, so that nothing but removing the agent, or forgetting, takes it away
+    Pin(GenerationArguments),
+    /// Take the pin of a generation away
+    Unpin(GenerationArguments),
     /// Look into an agent's zones, and change them as the operator
     Zone(ZoneArguments),
     /// Say which files differ between two agents, or two generations of one
@@ -221,9 +225,9 @@ pub struct ForkArguments {
     pub new: Option<String>,
 }
 
-/// Arguments of `rewind`.
+/// Arguments of `rewind`, `pin` and `unpin`.
 #[derive(Debug, Args)]
-pub struct RewindArguments {
+pub struct GenerationArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -492,8 +496,8 @@ pub struct RestoreArguments {
     pub from: Vec<PathBuf>,
 }
 
-/// Arguments of `reap`. What a fork, an open file or a head needs is never taken, and generations of
-/// pauses, forks and rewinds are kept as long as their agent.
+/// Arguments of `reap`. What a fork, an open file, a pinned generation or a head needs is never taken, and
+/// generations of forks and rewinds are kept as long as their agent.
 #[derive(Debug, Args)]
 pub struct ReapArguments {
     /// Change nothing, and say what would be given back
@@ -505,11 +509,26 @@ pub struct ReapArguments {
     /// Keep what the newest so many failed turns of each agent left
     #[arg(long, value_name = "COUNT")]
     pub keep_failed: Option<usize>,
+    /// Keep the newest so many generations of pauses, and of what the operator wrote
+    #[arg(long, value_name = "COUNT")]
+    pub keep_paused: Option<usize>,
+    /// Give back versions in semantic memory that were replaced or deleted longer ago
+    #[arg(long, value_name = "TIME", value_parser = crate::size::span)]
+    pub versions_older_than: Option<Duration>,
+    /// But keep the newest so many versions of each file that is there [default: the current one]
+    #[arg(long, value_name = "COUNT")]
+    pub keep_versions: Option<usize>,
+    /// Remove shared zones that no agent mounts
+    #[arg(long)]
+    pub remove_unmounted: bool,
+    /// What is kept, by agent and zone, where no option says it [default: policy.toml in the store's folder]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// Of agents that have been paused for longer, keep no generation of a turn but the head
-    #[arg(long, value_name = "TIME", value_parser = super::storage::span)]
+    #[arg(long, value_name = "TIME", value_parser = crate::size::span)]
     pub thin_paused: Option<Duration>,
     /// Remove agents that have been paused for longer, with all their memory
-    #[arg(long, value_name = "TIME", value_parser = super::storage::span)]
+    #[arg(long, value_name = "TIME", value_parser = crate::size::span)]
     pub remove_paused: Option<Duration>,
     /// Keep fewer generations of turns where the store needs more than this
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]

@@ -3,7 +3,7 @@ use serde_json::json;
 use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, StoreError};
 
-use super::args::{ForkArguments, OneAgent, RewindArguments};
+use super::args::{ForkArguments, GenerationArguments, OneAgent};
 use super::output::{age, duration, print_json, print_table, say, size, table, time};
 use super::stop::{stopped, unless};
 use super::{INTERRUPTED, run};
@@ -47,7 +47,26 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-pub async fn rewind(host: &Host, a: &RewindArguments) -> anyhow::Result<u8> {
+pub async fn pin(host: &Host, a: &GenerationArguments, pinned: bool) -> anyhow::Result<u8> {
+    let agent = host.agent(&a.agent)?;
+    let changed = agent.pin(GenerationNumber(a.generation), pinned).await.with_context(|| a.agent.clone())?;
+    if a.json {
+        print_json(&json!({
+            "agent": a.agent, "generation": a.generation, "pinned": pinned, "changed": changed,
+        }))?;
+    } else {
+        let how = match (pinned, changed) {
+            (true, true) => "pinned",
+            (true, false) => "was pinned already",
+            (false, true) => "not pinned any more",
+            (false, false) => "was not pinned",
+        };
+        say(format_args!("{}: generation {} {how}", a.agent, a.generation))?;
+    }
+    Ok(0)
+}
+
+pub async fn rewind(host: &Host, a: &GenerationArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
     let made = agent.rewind(GenerationNumber(a.generation)).await.with_context(|| a.agent.clone())?;
     if a.json {
@@ -143,7 +162,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
                 let image = agent.generation_about(g).ok().and_then(|g| g.image);
                 json!({
                     "generation": g.number.0, "cause": cause(&g.cause), "turn": g.turn.0, "made": time(g.at),
-                    "head": g.number == head, "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
+                    "head": g.number == head, "pinned": g.is_pinned, "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
                     "changed_pages": image.as_ref().map(crate::image::ImageReference::changed_pages),
                     "file_bytes": g.roots.iter().map(|r| r.usage().bytes).sum::<u64>(),
                 })
@@ -157,7 +176,12 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
         .map(|g| {
             let image = agent.generation_about(g).ok().and_then(|g| g.image);
             vec![
-                format!("{}{}", g.number, if g.number == head { " *" } else { "" }),
+                format!(
+                    "{}{}{}",
+                    g.number,
+                    if g.is_pinned { " pinned" } else { "" },
+                    if g.number == head { " *" } else { "" }
+                ),
                 cause(&g.cause).chars().take(60).collect(),
                 g.turn.to_string(),
                 age(g.at),

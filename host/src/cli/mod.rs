@@ -135,6 +135,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
+        Command::Pin(a) => life::pin(&host, &a, true).await,
+        Command::Unpin(a) => life::pin(&host, &a, false).await,
         Command::Zone(a) => zone::zone(&host, a, piped).await,
         Command::Diff(a) => diff::diff(&host, &a),
         Command::Du(a) => storage::du(&host, &a).await,

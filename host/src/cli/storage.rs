@@ -4,52 +4,37 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use zone_vfs::store::{Bytes, Damage, Finding, Given, KeepGenerations, ReapPolicy, ReapReport};
+use zone_vfs::store::{Bytes, Damage, Finding, Given, ReapReport};
 
 use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
 use super::output::{print_json, print_table, say, size, table};
 use super::progress::Working;
 use super::terminal::escape;
 use crate::Host;
-use crate::upkeep::Reaped;
+use crate::upkeep::{ReapRules, Reaped};
 
-/// Reads a time such as `30d`, `12h`, `15m` or `90s`.
-pub fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write 30d, 12h, 15m or 90s");
-    let unit = text.chars().next_back().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-fn policy(a: &ReapArguments) -> ReapPolicy {
-    let default = KeepGenerations::default();
-    ReapPolicy {
-        keep: KeepGenerations {
-            turns: a.keep_turns.unwrap_or(default.turns),
-            sides: a.keep_failed.unwrap_or(default.sides),
-        },
+fn rules(a: &ReapArguments) -> ReapRules {
+    ReapRules {
+        keep_turns: a.keep_turns,
+        keep_failed: a.keep_failed,
+        keep_paused: a.keep_paused,
         thin_paused: a.thin_paused,
         remove_paused: a.remove_paused,
+        versions_older_than: a.versions_older_than,
+        keep_versions: a.keep_versions,
         budget: a.budget,
-        ..ReapPolicy::default()
+        remove_unmounted: a.remove_unmounted.then_some(true),
+        ..ReapRules::default()
     }
 }
 
 pub async fn reap(host: &Host, a: &ReapArguments) -> anyhow::Result<u8> {
     let reaped = {
         let _working = Working::on("reaping".into());
-        host.reap(policy(a), a.dry_run).await?
+        host.reap(host.reap_policy(&rules(a), a.policy.clone())?, a.dry_run).await?
     };
     if a.json {
         print_json(&json(&reaped))?;
@@ -66,6 +51,8 @@ fn json(reaped: &Reaped) -> serde_json::Value {
         "dry_run": r.dry_run,
         "agents": r.agents.iter().map(|(id, name)| json!({ "id": id.to_string(), "name": name })).collect::<Vec<_>>(),
         "generations": r.generations,
+        "versions": { "events": r.versions.events, "bytes": r.versions.bytes },
+        "shared_zones": r.shared_zones,
         "unneeded": {
             "by_agents": given(r.from_agents), "by_generations": given(r.from_generations),
             "by_nothing": given(r.from_leftovers),
@@ -96,6 +83,16 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     let would = if r.dry_run { "would be " } else { "" };
     for (_, name) in &r.agents {
         say(format_args!("{name}: {would}removed"))?;
+    }
+    for name in &r.shared_zones {
+        say(format_args!("@{name}: {would}removed, as no agent mounts it"))?;
+    }
+    if r.versions.events > 0 {
+        say(format_args!(
+            "{} old versions, deletions and renames {would}given back, with {} of content",
+            r.versions.events,
+            size(r.versions.bytes)
+        ))?;
     }
     if r.generations > 0 {
         say(format_args!("{} generations {would}dropped", r.generations))?;
@@ -389,18 +386,4 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
         )?;
     }
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(span("2d"), Ok(Duration::from_hours(48)));
-        for wrong in ["", "d", "5", "-1d", "1.5h", "1w", "99999999999999999999d", "5µ"] {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,10 +1,11 @@
-//! Giving storage back, and keeping it: reaping, `backup`, `forget`, and `images` behind the turns.
+//! Giving storage back, and keeping it: reaping by `rules`, `backup`, `forget`, and `images` behind the turns.
 
 mod archive;
 mod backup;
 mod check;
 mod forget;
 mod images;
+mod rules;
 
 use std::collections::HashSet;
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -13,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use zone_vfs::id::AgentId;
-use zone_vfs::store::{ReapPolicy, ReapReport};
+use zone_vfs::store::{ReapPolicy, ReapReport, VersionPolicy};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
@@ -23,6 +24,7 @@ pub use self::backup::ReadSeekSend;
 pub use self::check::{ImageCheck, ImageDamage};
 pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;
+pub use self::rules::{AgentRules, MAX_POLICY, POLICY_FILE, ReapRules, ZoneRules};
 
 /// What a reaping did, or would do.
 #[derive(Clone, Debug)]
@@ -93,8 +95,11 @@ impl Drop for Reaper {
 
 impl HostShared {
     /// Must not be called from an async task: it waits.
-    fn reap(&self, mut policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
+    fn reap(self: &Arc<Self>, mut policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
         policy.spare.extend(self.awake());
+        if !dry_run {
+            self.hold_what_sleepers_read(&policy)?;
+        }
         let report = self.store()?.reap(&policy, dry_run)?;
         let gone: HashSet<AgentId> = report.agents.iter().map(|(id, _)| *id).collect();
         // damage was told: what it hid may name any image
@@ -111,5 +116,24 @@ impl HostShared {
             cached_bytes = self.trim_images(self.options.image_cache)?;
         }
         Ok(Reaped { store: report, image_bytes, archived, cached_bytes })
+    }
+
+    /// Old versions that agents have open while they sleep are kept: whoever gives versions back must know them.
+    fn hold_what_sleepers_read(self: &Arc<Self>, policy: &ReapPolicy) -> Result<(), AgentError> {
+        let store = self.store()?;
+        for (_, id) in store.agents()? {
+            let keep = policy.of(id);
+            let takes = |it: &VersionPolicy| it.older_than.is_some();
+            if policy.spare.contains(&id) || !(takes(&keep.versions) || keep.zones.values().any(takes)) {
+                continue;
+            }
+            match store.disk(id) {
+                Ok(disk) => self.adopt(disk).stand_by()?,
+                // of a damaged agent nothing is given back
+                Err(e) if e.is_of_one_agent() => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
     }
 }

@@ -174,7 +174,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether what is wrong is something of one agent: the others can go on.
-    pub(super) fn is_of_one_agent(&self) -> bool {
+    pub fn is_of_one_agent(&self) -> bool {
         match self {
             Self::Encoding(_) | Self::Inconsistent { .. } | Self::DamagedAgent { .. } => true,
             Self::Chunk(e) => {

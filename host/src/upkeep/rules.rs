@@ -1,0 +1,321 @@
+//! What is kept, as an operator writes it down: a file in TOML, by default `policy.toml` in the store's folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use figment::Figment;
+use figment::providers::{Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, VersionPolicy};
+
+use crate::agent::AgentError;
+use crate::host::Host;
+use crate::size;
+
+/// The file in the store's folder that [`Host::reap_policy`] reads.
+pub const POLICY_FILE: &str = "policy.toml";
+/// The longest policy that is read. Bytes.
+pub const MAX_POLICY: u64 = 1 << 20;
+
+/// Which old versions of a zone's files are kept. What is not said is as the agent's, and then as everybody's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ZoneRules {
+    /// What was replaced or deleted longer ago than this goes.
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub versions_older_than: Option<Duration>,
+    /// But not the newest so many versions of a file that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_versions: Option<usize>,
+}
+
+/// What an agent keeps. What is not said is as everybody's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct AgentRules {
+    /// The newest so many generations of ended turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_turns: Option<usize>,
+    /// What the newest so many failed turns left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<usize>,
+    /// The newest so many generations of pauses, and of what the operator wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_paused: Option<usize>,
+    /// Paused for longer, it keeps no generation of a turn but the head.
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub thin_paused: Option<Duration>,
+    /// Paused for longer, it is removed.
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub remove_paused: Option<Duration>,
+    /// See [`ZoneRules`].
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub versions_older_than: Option<Duration>,
+    /// See [`ZoneRules`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_versions: Option<usize>,
+    /// Its zones, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub zone: BTreeMap<String, ZoneRules>,
+}
+
+/// What a store keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ReapRules {
+    /// See [`AgentRules`]: what holds for everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_turns: Option<usize>,
+    /// See [`AgentRules`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<usize>,
+    /// See [`AgentRules`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_paused: Option<usize>,
+    /// See [`AgentRules`].
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub thin_paused: Option<Duration>,
+    /// See [`AgentRules`].
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub remove_paused: Option<Duration>,
+    /// See [`ZoneRules`].
+    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    pub versions_older_than: Option<Duration>,
+    /// See [`ZoneRules`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_versions: Option<usize>,
+    /// Zones of every agent, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub zone: BTreeMap<String, ZoneRules>,
+    /// Agents, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent: BTreeMap<String, AgentRules>,
+    /// Bytes of needed frames, beyond which fewer generations of turns are kept.
+    #[serde(with = "bytes", skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u64>,
+    /// Shared zones that no agent mounts are removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remove_unmounted: Option<bool>,
+}
+
+impl ReapRules {
+    /// These rules, with those of a file where these say nothing. A file that is missing says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::Policy`] names the file and what is wrong in it.
+    pub fn over(&self, file: &Path) -> Result<Self, AgentError> {
+        let wrong = |reason: String| AgentError::Policy { file: file.to_path_buf(), reason };
+        let text = match std::fs::metadata(file) {
+            Ok(found) if found.len() > MAX_POLICY => {
+                return Err(wrong(format!("{} bytes are more than {MAX_POLICY}", found.len())));
+            }
+            Ok(_) => std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        let rules = Figment::from(Toml::string(&text)).merge(Serialized::defaults(self));
+        rules.extract().map_err(|e| {
+            let place = e.path.join(".");
+            wrong(if place.is_empty() { e.kind.to_string() } else { format!("{place}: {}", e.kind) })
+        })
+    }
+
+    fn everybody(&self) -> AgentRules {
+        AgentRules {
+            keep_turns: self.keep_turns,
+            keep_failed: self.keep_failed,
+            keep_paused: self.keep_paused,
+            thin_paused: self.thin_paused,
+            remove_paused: self.remove_paused,
+            versions_older_than: self.versions_older_than,
+            keep_versions: self.keep_versions,
+            zone: self.zone.clone(),
+        }
+    }
+}
+
+impl AgentRules {
+    /// These, with `others` where these say nothing.
+    fn or(&self, others: &Self) -> Self {
+        let mut zone = others.zone.clone();
+        for (name, rules) in &self.zone {
+            let known = zone.entry(name.clone()).or_default();
+            known.versions_older_than = rules.versions_older_than.or(known.versions_older_than);
+            known.keep_versions = rules.keep_versions.or(known.keep_versions);
+        }
+        Self {
+            keep_turns: self.keep_turns.or(others.keep_turns),
+            keep_failed: self.keep_failed.or(others.keep_failed),
+            keep_paused: self.keep_paused.or(others.keep_paused),
+            thin_paused: self.thin_paused.or(others.thin_paused),
+            remove_paused: self.remove_paused.or(others.remove_paused),
+            versions_older_than: self.versions_older_than.or(others.versions_older_than),
+            keep_versions: self.keep_versions.or(others.keep_versions),
+            zone,
+        }
+    }
+
+    fn policy(&self) -> KeepPolicy {
+        let all = KeepGenerations::default();
+        let versions = |zone: Option<&ZoneRules>| VersionPolicy {
+            older_than: zone.and_then(|it| it.versions_older_than).or(self.versions_older_than),
+            newest: zone.and_then(|it| it.keep_versions).or(self.keep_versions).unwrap_or(0),
+        };
+        KeepPolicy {
+            generations: KeepGenerations {
+                turns: self.keep_turns.unwrap_or(all.turns),
+                sides: self.keep_failed.unwrap_or(all.sides),
+                pauses: self.keep_paused.unwrap_or(all.pauses),
+            },
+            thin_paused: self.thin_paused,
+            remove_paused: self.remove_paused,
+            versions: versions(None),
+            zones: self.zone.iter().map(|(name, rules)| (name.clone(), versions(Some(rules)))).collect(),
+        }
+    }
+}
+
+impl Host {
+    /// The policy that rules and the store's own [`POLICY_FILE`], or `file`, make together; what `rules` say goes
+    /// before. Agents that are not there are passed over.
+    pub fn reap_policy(&self, rules: &ReapRules, file: Option<PathBuf>) -> Result<ReapPolicy, AgentError> {
+        let file = file.unwrap_or_else(|| self.shared.options.folder.join(POLICY_FILE));
+        let rules = rules.over(&file)?;
+        let everybody = rules.everybody();
+        let store = self.shared.store()?;
+        let mut policy = ReapPolicy {
+            keep: everybody.policy(),
+            budget: rules.budget,
+            remove_unmounted: rules.remove_unmounted.unwrap_or(false),
+            ..ReapPolicy::default()
+        };
+        for (name, agent) in &rules.agent {
+            match store.find(name)? {
+                Some(id) => drop(policy.agents.insert(id, agent.or(&everybody).policy())),
+                None => tracing::debug!("{}: there is no agent {name}", file.display()),
+            }
+        }
+        Ok(policy)
+    }
+}
+
+mod time {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[expect(clippy::ref_option, reason = "as serde passes it")]
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.serialize_str(&format!("{}s", time.as_secs())),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        super::size::span(&text).map(Some).map_err(D::Error::custom)
+    }
+}
+
+mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Bytes {
+        Number(u64),
+        Text(String),
+    }
+
+    #[expect(clippy::ref_option, reason = "as serde passes it")]
+    pub fn serialize<S: Serializer>(bytes: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => to.serialize_u64(*bytes),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        match Bytes::deserialize(from)? {
+            Bytes::Number(bytes) => Ok(Some(bytes)),
+            Bytes::Text(text) => super::size::parse(&text).map(Some).map_err(D::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+
+    fn read(text: &str) -> Result<ReapRules, AgentError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(POLICY_FILE);
+        std::fs::write(&file, text).expect("a file");
+        let rules = ReapRules { keep_turns: Some(3), ..ReapRules::default() };
+        rules.over(&file)
+    }
+
+    #[test]
+    fn an_agents_rules_stand_before_everybodys_and_a_zones_before_those() {
+        let rules = read(
+            r#"
+            keep-turns = 50
+            keep-failed = 7
+            remove-paused = "365d"
+            versions-older-than = "90d"
+            budget = "2G"
+
+            [zone.semantic]
+            keep-versions = 4
+
+            [agent.scout]
+            thin-paused = "12h"
+            keep-failed = 0
+            [agent.scout.zone.semantic]
+            versions-older-than = "1d"
+            [agent.scout.zone.facts]
+            keep-versions = 9
+            "#,
+        )
+        .expect("rules");
+        assert_eq!(
+            (rules.keep_turns, rules.budget),
+            (Some(3), Some(2 << 30)),
+            "what is asked for goes before"
+        );
+        let everybody = rules.everybody();
+        let all = everybody.policy();
+        assert_eq!((all.generations.turns, all.generations.sides), (3, 7));
+        assert_eq!(all.generations.pauses, usize::MAX);
+        let days = |days| Some(Duration::from_secs(days * DAY));
+        assert_eq!(all.versions_in("semantic"), VersionPolicy { older_than: days(90), newest: 4 });
+        assert_eq!(all.versions_in("facts"), VersionPolicy { older_than: days(90), newest: 0 });
+        let scout = rules.agent["scout"].or(&everybody).policy();
+        assert_eq!((scout.generations.turns, scout.generations.sides), (3, 0));
+        assert_eq!((scout.thin_paused, scout.remove_paused), (Some(Duration::from_hours(12)), days(365)));
+        assert_eq!(scout.versions_in("semantic"), VersionPolicy { older_than: days(1), newest: 4 });
+        assert_eq!(scout.versions_in("facts"), VersionPolicy { older_than: days(90), newest: 9 });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (text, wrong) in [
+            ("keep-turn = 3", "unknown field: found `keep-turn`"),
+            ("[agent.scout]\nthin-paused = \"3 weeks\"", "agent.scout.thin-paused: `3 weeks` is no time"),
+            ("budget = \"much\"", "budget: `much` is no size"),
+            ("budget = -1", "budget: "),
+            ("keep-turns = ", "TOML parse error"),
+            ("[agent.scout.zone.semantic]\nkeep-turns = 1", "agent.scout.zone.semantic"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(wrong) && error.contains(POLICY_FILE), "{text}: {error}");
+        }
+        let missing = ReapRules::default().over(Path::new("/nowhere/at/all.toml")).expect("no rules");
+        assert_eq!(missing, ReapRules::default());
+    }
+}
