@@ -346,6 +346,7 @@ impl Host {
         let store = self.store()?;
         let id = store.find(name)?.ok_or_else(|| AgentError::NoAgent(name.into()))?;
         store.remove(id)?;
+        self.shared.purge_derived(id)?;
         self.shared.reap_images(&HashSet::new(), false)?;
         Ok(())
     }
@@ -365,6 +366,7 @@ impl Host {
                 let (store, shared, id) = (self.store()?, self.shared.clone(), agent.id());
                 tasks.spawn_blocking(move || {
                     store.remove(id)?;
+                    shared.purge_derived(id)?;
                     lock(&shared.agents).places.remove(&id);
                     Ok::<_, AgentError>(())
                 });

@@ -137,6 +137,11 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
+    /// Not a name for what is derived from an agent's zones.
+    #[error(
+        "`{0}` is no name for something derived: letters, digits, `.`, `-` and `_`, at most 64, not first a dot"
+    )]
+    DerivedName(String),
     /// A policy for reaping cannot be read.
     #[error("{}: {reason}", file.display())]
     Policy {

@@ -62,6 +62,8 @@ impl Agent {
         let (about, _) = self.newest_head().await?;
         let would = self.disk.would_forget(what)?;
         let not_in_audit = self.audit(what, path, &would)?;
+        // what was derived from the content goes before anybody is told that it is forgotten
+        self.host.purge_derived(self.id())?;
         // events of turns are looked at anew
         *self.place.seen() = None;
         let (disk, what) = (self.disk.clone(), what.clone());
@@ -69,6 +71,12 @@ impl Agent {
         let task = tokio::task::spawn_blocking(move || disk.forget(&what, &generation));
         let forgot = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
         Ok(AgentForgot { forgot, not_in_audit })
+    }
+
+    /// What was derived from what the turn has forgotten goes before the turn's end makes that final. What a
+    /// program derives anew in between it drops when the feed tells it of the forgetting.
+    pub(super) fn before_forgetting(&self) -> Result<(), AgentError> {
+        if self.disk.has_forgotten() { self.host.purge_derived(self.id()) } else { Ok(()) }
     }
 
     /// Notes in the agent's logs what is forgotten, to be committed with it. Gives why not, where that is so.

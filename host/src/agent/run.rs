@@ -139,6 +139,7 @@ impl Agent {
                 };
                 let outcome = journal::encode(&OutcomeRecord::Exit(status))?;
                 let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
+                self.before_forgetting()?;
                 let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
                 Ok(RunOutcome { turn, status: Ok(status), generation: Some(number) })
             }

@@ -158,6 +158,7 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                 json!({
                     "name": agent.name, "id": agent.id.to_string(), "shared_zone": agent.is_shared_zone,
                     "damaged": agent.is_damaged, "bytes": bytes(&agent.all), "attachments": bytes(&agent.attachments),
+                    "derived_bytes": host.derived_bytes(agent.id),
                     "zones": zones.collect::<Vec<_>>(), "generations": generations.collect::<Vec<_>>(),
                 })
             })
@@ -180,6 +181,10 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
             rows.extend(agent.zones.iter().map(|(name, b)| row(format!("  {name}"), b)));
             if agent.attachments != Bytes::default() {
                 rows.push(row("  (memory)".into(), &agent.attachments));
+            }
+            match host.derived_bytes(agent.id) {
+                0 => {}
+                bytes => rows.push(vec!["  (derived)".into(), size(bytes), "-".into(), "-".into()]),
             }
         }
     }

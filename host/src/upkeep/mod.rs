@@ -1,8 +1,9 @@
-//! Giving storage back, and keeping it: reaping by `rules`, `backup`, `forget`, and `images` behind the turns.
+//! Giving storage back, and keeping it: reaping by `rules`, `backup`, `forget`, `images` behind the turns, and what is `derived`.
 
 mod archive;
 mod backup;
 mod check;
+mod derived;
 mod forget;
 mod images;
 mod rules;
@@ -22,6 +23,7 @@ use crate::host::{Host, HostShared};
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
 pub use self::check::{ImageCheck, ImageDamage};
+pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;
 pub use self::rules::{AgentRules, MAX_POLICY, POLICY_FILE, ReapRules, ZoneRules};
@@ -110,6 +112,9 @@ impl HostShared {
         } else {
             0
         };
+        if !dry_run {
+            self.reap_derived()?;
+        }
         let (mut archived, mut cached_bytes) = (0, 0);
         if !dry_run && report.damage.is_empty() {
             archived = self.archive_kept()?;

@@ -1,6 +1,9 @@
 //! `dormouse:zones/changes`.
 
+use std::time::Duration;
+
 use zone_vfs::id::ChangeSequence;
+use zone_vfs::store::WatchDone;
 use zone_vfs::tree::{ChangeKind, ChangeRecord};
 
 use super::generated::dormouse::zones::changes::{Batch, Change, Host, Kind};
@@ -34,6 +37,28 @@ fn change(place: &Place, sequence: ChangeSequence, record: ChangeRecord) -> Chan
 }
 
 impl Host for GuestState {
+    async fn wait(&mut self, path: String, after: u64, wait: u32) -> Answer<bool> {
+        let place = match self.place(&path) {
+            Ok(place) => place,
+            Err(e) => return Ok(Err(e)),
+        };
+        let (send, woken) = tokio::sync::oneshot::channel();
+        let done: WatchDone = Box::new(move || {
+            // the receiver is gone only when the caller is, who does not ask any more
+            let _ = send.send(());
+        });
+        // until it is dropped, which is when this is over, however it ends
+        let _watch = match place.disk.watch(place.zone, ChangeSequence(after), done) {
+            Some(Ok(watch)) => watch,
+            Some(Err(e)) => return Ok(Err(types::Error::Invalid(e.to_string()))),
+            None => return Ok(Err(types::Error::NoEntry(format!("no zone is mounted at {path}")))),
+        };
+        let told = tokio::time::timeout(Duration::from_millis(wait.into()), woken).await;
+        // it may end because the zone is gone
+        let fed = place.disk.changes(place.zone, ChangeSequence(after), 1);
+        Ok(Ok(told.is_ok() && fed.and_then(Result::ok).is_some_and(|it| it.last.0 > after)))
+    }
+
     fn changes(&mut self, path: String, after: u64, limit: u32) -> Answer<Batch> {
         let place = match self.place(&path) {
             Ok(place) => place,

@@ -1,11 +1,16 @@
 //! `dormouse:zones/history`.
 
-use zone_vfs::id::{Inode, Version};
+use zone_vfs::id::{GenerationNumber, Inode, Version};
+use zone_vfs::store::StoreError;
 use zone_vfs::tree::VersionKind;
-use zone_vfs::zone::{Access, Expected, OpenOptions, VersionEntry, Zone, ZoneError};
+use zone_vfs::zone::{
+    Access, DifferenceKind, Expected, FileDifference, OpenOptions, VersionEntry, Zone, ZoneError,
+};
 
-use super::generated::dormouse::zones::history::{Deleted, Forgotten, Host, Kind, Version as WitVersion};
-use super::{Answer, MAX_ENTRIES, MAX_READ, Place, principal};
+use super::generated::dormouse::zones::history::{
+    Deleted, Difference, DifferenceKind as WitDifference, Forgotten, Host, Kind, Version as WitVersion,
+};
+use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, principal, types};
 use crate::wasi::GuestState;
 
 fn version(place: &Place, entry: VersionEntry) -> WitVersion {
@@ -30,6 +35,44 @@ fn version(place: &Place, entry: VersionEntry) -> WitVersion {
         hash: if record.has_content() { record.hash.0.to_vec() } else { Vec::new() },
         current: entry.is_current,
     }
+}
+
+/// `None` where a path is not what a guest can name.
+fn difference(place: &Place, it: FileDifference) -> Option<Difference> {
+    let kind = match it.kind {
+        DifferenceKind::Added => WitDifference::Added,
+        DifferenceKind::Removed => WitDifference::Removed,
+        DifferenceKind::Changed => WitDifference::Changed,
+        DifferenceKind::Renamed { from, changed } => {
+            let from = place.whole(Some(from))?;
+            if changed { WitDifference::RenamedAndChanged(from) } else { WitDifference::Renamed(from) }
+        }
+        DifferenceKind::Times => WitDifference::Times,
+    };
+    let (before, after) = (it.before, it.after);
+    Some(Difference {
+        path: place.whole(Some(it.path))?,
+        kind,
+        file: after.or(before)?.file.0,
+        size_before: before.map(|side| side.size),
+        size_after: after.map(|side| side.size),
+    })
+}
+
+/// An error of a comparison.
+fn not_compared(e: StoreError) -> types::Error {
+    match e {
+        StoreError::Zone(e) => error(e),
+        StoreError::NoGeneration { .. } | StoreError::NoZone { .. } => types::Error::NoEntry(e.to_string()),
+        StoreError::NoPast { .. } => types::Error::Unsupported(e.to_string()),
+        e => types::Error::Io(e.to_string()),
+    }
+}
+
+/// Whether a path lies at or below a folder.
+fn is_below(folder: &[u8], path: &[u8]) -> bool {
+    let rest = path.strip_prefix(folder);
+    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 fn expected(number: Option<u64>) -> Expected {
@@ -120,6 +163,43 @@ impl Host for GuestState {
                 Some(Deleted { path, file: it.file.0, number: it.version.0, time: it.at.0 })
             });
             Ok(told.collect())
+        })
+    }
+
+    fn diff(
+        &mut self,
+        path: String,
+        old: Option<u64>,
+        new: Option<u64>,
+        after: Option<String>,
+        limit: u32,
+    ) -> Answer<Vec<Difference>> {
+        let place = match self.place(&path) {
+            Ok(place) => place,
+            Err(e) => return Ok(Err(e)),
+        };
+        let after = match after {
+            None => None,
+            Some(after) => match self.place(&after) {
+                Ok(at) if at.zone == place.zone => Some(at.path),
+                Ok(_) => {
+                    return Ok(Err(types::Error::Invalid(format!(
+                        "{after} lies in another zone than {path}"
+                    ))));
+                }
+                Err(e) => return Ok(Err(e)),
+            },
+        };
+        let [old, new] = [old, new].map(|it| it.map(GenerationNumber));
+        Ok(match place.disk.diff(place.zone, old, new) {
+            Ok(found) => {
+                let found = found.into_iter().filter(|it| {
+                    is_below(&place.path, &it.path) && after.as_ref().is_none_or(|after| it.path > *after)
+                });
+                let told = found.filter_map(|it| difference(&place, it));
+                Ok(told.take(limit.min(MAX_ENTRIES) as usize).collect())
+            }
+            Err(e) => Err(not_compared(e)),
         })
     }
 

@@ -25,6 +25,7 @@ mod generated {
         path: "../wit",
         world: "dormouse:zones/imports",
         imports: {
+            "dormouse:zones/changes.wait": async | trappable,
             "dormouse:zones/locks.acquire": async | trappable,
             "dormouse:zones/locks.change": async | trappable,
             default: trappable,

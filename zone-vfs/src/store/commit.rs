@@ -243,8 +243,12 @@ impl Commit {
             inner.committing = false;
         }
         let head = inner.state.head;
+        let woken = inner.woken();
         drop(inner);
         disk.settled.notify_all();
+        for done in woken {
+            done();
+        }
         // before anybody is told: one that is removed is held by nobody then
         drop(disk);
         if let Some(settle) = settle {

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use super::commit::Commit;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::shared::Mounts;
-use super::state::{Generation, OpenTurn, State, TurnRecord};
+use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
+use super::watch::Watchers;
 use super::{Shared, StoreError, blob};
 use crate::contract::Principal;
 use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Inode, Sequence, Timestamp, Turn};
@@ -78,6 +79,8 @@ pub(super) struct Inner {
     pub forgot: Vec<(u16, Inode)>,
     /// Addresses of payloads that were put lately, and that perhaps no record names yet.
     pub held: VecDeque<Hash>,
+    /// Those who wait for the change feeds of its zones.
+    pub watchers: Watchers,
     /// The pressure at which memory was last let go of.
     pressure: u64,
 }
@@ -114,6 +117,7 @@ impl Disk {
             opened,
             forgot: Vec::new(),
             held: VecDeque::new(),
+            watchers: Watchers::default(),
             pressure: 0,
         };
         let (id, role) = (inner.state.id, inner.state.role);
@@ -230,6 +234,13 @@ impl Disk {
         let chunks = inner.state.chunks.clone();
         drop(inner);
         Some(head.changes(&*chunks, after, limit).map_err(Into::into))
+    }
+
+    /// Whether the turn that is going on has forgotten anything, which its end will make final.
+    pub fn has_forgotten(&self) -> bool {
+        let inner = self.lock();
+        let lately = |zone: &ZoneState| zone.working.forgotten_lately().next().is_some();
+        !inner.forgot.is_empty() || inner.state.zones.iter().any(lately)
     }
 
     /// All generations that are kept, oldest first.

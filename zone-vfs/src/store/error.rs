@@ -164,6 +164,12 @@ pub enum StoreError {
     /// A turn or a commit of the agent is going on.
     #[error("the agent is busy with a turn")]
     Busy,
+    /// Too many wait for the change feeds of one agent or shared zone.
+    #[error("{limit} wait for this change feed already")]
+    TooManyWatch {
+        /// The most that may.
+        limit: usize,
+    },
     /// No turn is going on.
     #[error("no turn is going on")]
     NoTurn,

@@ -44,6 +44,7 @@ mod state;
 mod tests;
 mod usage;
 mod versions;
+mod watch;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -74,6 +75,7 @@ pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
 pub use self::versions::VersionsGiven;
+pub use self::watch::{MAX_WATCHING, Watch, WatchDone};
 
 /// Zones of one agent, at most.
 pub const MAX_ZONES: usize = 64;

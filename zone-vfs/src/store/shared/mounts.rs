@@ -42,6 +42,11 @@ impl Mounted {
         self.flow.as_ref().ok()?.zone(self.through, work)
     }
 
+    /// What the zone lies on. `None` where it could not be read.
+    pub fn disk(&self) -> Option<&Arc<Disk>> {
+        self.flow.as_ref().ok().map(|flow| &flow.disk)
+    }
+
     /// Why the zone cannot be used, where that is so.
     pub fn fault(&self) -> Option<&Arc<StoreError>> {
         self.flow.as_ref().err()
