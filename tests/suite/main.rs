@@ -35,6 +35,7 @@ mod hostile;
 mod killed;
 mod locks;
 mod operator;
+mod policies;
 mod rewind;
 mod shared;
 mod upkeep;

@@ -3,12 +3,18 @@
 mod bindings;
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::sync::Mutex;
 
 use bindings::dormouse::zones::types::Error;
 use bindings::dormouse::zones::{changes, history};
 use bindings::{Event, Guest, Reply};
 
 struct ZoneHistory;
+
+/// The file that `hold` has opened.
+static HELD: Mutex<Option<File>> = Mutex::new(None);
 
 impl Guest for ZoneHistory {
     fn handle(event: Event) -> Result<Reply, String> {
@@ -74,7 +80,7 @@ fn run(words: &[&str]) -> Result<String, String> {
         }
         // how many versions there are once a writer is closed while a reader is still open
         ["write-beside-a-reader", path, text] => {
-            let reader = std::fs::File::open(path).map_err(system)?;
+            let reader = File::open(path).map_err(system)?;
             std::fs::write(path, text).map_err(system)?;
             let versions = history::versions(path, None, 1000).map_err(told)?.len();
             drop(reader);
@@ -100,6 +106,36 @@ fn run(words: &[&str]) -> Result<String, String> {
         ["forget", path] => {
             let gone = history::forget(path).map_err(told)?;
             Ok(format!("{} {}", gone.contents, gone.bytes))
+        }
+        ["hold", path] => {
+            let file = File::open(path).map_err(system)?;
+            *HELD.lock().map_err(|e| e.to_string())? = Some(file);
+            Ok(String::new())
+        }
+        ["held"] => {
+            let mut held = HELD.lock().map_err(|e| e.to_string())?;
+            let file = held.as_mut().ok_or("nothing is held")?;
+            let mut text = String::new();
+            file.rewind().map_err(system)?;
+            file.read_to_string(&mut text).map_err(system)?;
+            Ok(text)
+        }
+        ["let-go"] => {
+            *HELD.lock().map_err(|e| e.to_string())? = None;
+            Ok(String::new())
+        }
+        ["diff", path, old, new, rest @ ..] => {
+            let point = |word: &str| if word == "-" { Ok(None) } else { number(word).map(Some) };
+            let (old, new) = (point(old)?, point(new)?);
+            let found = history::diff(path, old, new, rest.first().copied(), 2).map_err(told)?;
+            let size = |size: Option<u64>| size.map_or("-".to_string(), |size| size.to_string());
+            Ok(list(found, |it| {
+                format!("{:?} {} {} {}", it.kind, it.path, size(it.size_before), size(it.size_after))
+            }))
+        }
+        ["wait", path, after, wait] => {
+            let wait = number(wait)?.try_into().map_err(|_| "too long".to_string())?;
+            Ok(changes::wait(path, number(after)?, wait).map_err(told)?.to_string())
         }
         ["changes", path, after] => {
             let batch = changes::changes(path, number(after)?, 1000).map_err(told)?;

@@ -1,0 +1,229 @@
+//! What policies take and leave: pins, old versions, shared zones; and what is derived from zones.
+
+use dormouse::code::{CompileLimits, Compiler};
+use dormouse::{AgentName, AgentOptions, Event, Host, HostOptions};
+use serde_json::Value;
+
+use crate::bed::{Bed, PROGRAM, guest};
+
+/// The generations that are kept, and which of them are pinned.
+fn generations(bed: &Bed, agent: &str) -> Vec<(u64, bool)> {
+    let all = bed.json(["generations", agent]);
+    let all = all.as_array().expect("a list");
+    all.iter().map(|it| (it["generation"].as_u64().expect("a number"), it["pinned"] == true)).collect()
+}
+
+#[test]
+fn a_pinned_generation_is_kept_and_can_be_gone_back_to() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    for note in ["one", "two", "three", "four"] {
+        bed.send("a", &format!("note {note}"));
+    }
+    assert!(bed.ok(["pin", "a", "2"]).contains("pinned"));
+    assert_eq!(bed.json(["pin", "a", "2"])["changed"], false);
+    bed.refused(["pin", "a", "77"], &["a", "77"]);
+    bed.refused(["unpin", "nobody", "1"], &["nobody"]);
+    bed.ok(["pause", "a"]);
+    let did = bed.json(
+        ["reap", "--keep-turns", "0", "--keep-paused", "0", "--thin-paused", "0s", "--budget", "1K"]
+            .as_slice(),
+    );
+    assert_eq!(did["over_budget"], true, "{did}");
+    assert_eq!(generations(&bed, "a"), [(0, false), (2, true), (5, false)]);
+    bed.ok(["rewind", "a", "2"]);
+    assert!(bed.send("a", "status").starts_with("memory=2 "));
+    bed.ok(["unpin", "a", "2"]);
+    bed.ok(["reap", "--keep-turns", "0"]);
+    assert!(generations(&bed, "a").iter().all(|(number, pinned)| *number != 2 && !pinned));
+}
+
+fn versions(bed: &Bed, place: &str) -> usize {
+    let history = bed.json(["zone", "history", place]);
+    let entries = history.as_array().expect("a list");
+    entries.iter().filter(|it| it["bytes"].as_u64() > Some(0)).count()
+}
+
+/// An agent whose fact has five versions, of `1` to `5` times an `x`.
+fn five_versions() -> Bed {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    for size in 1..=5 {
+        bed.send("a", &format!("write /memory/semantic/fact {}", "x".repeat(size)));
+    }
+    bed
+}
+
+#[test]
+fn old_versions_go_as_the_policy_file_says_and_as_options_do() {
+    let bed = five_versions();
+    bed.ok(["fork", "a", "b"]);
+    let policy = bed.store().join("policy.toml");
+    std::fs::write(&policy, "versions-older-than = \"0s\"\n[agent.b.zone.semantic]\nkeep-versions = 4\n")
+        .expect("a policy");
+    let would = bed.json(["reap", "--dry-run"]);
+    assert_eq!(would["versions"]["events"], 4 + 1, "{would}");
+    assert_eq!(versions(&bed, "a:/memory/semantic/fact"), 5);
+    let did = bed.json(["reap"]);
+    assert_eq!(did["versions"], would["versions"], "{did}");
+    assert_eq!(versions(&bed, "a:/memory/semantic/fact"), 1);
+    assert_eq!(versions(&bed, "b:/memory/semantic/fact"), 4);
+    assert_eq!(bed.ok(["zone", "cat", "a:/memory/semantic/fact"]), "xxxxx");
+    // another file, and nobody's; and what the command line says goes before
+    let none = bed.file("none.toml", b"");
+    let did = bed.json(["reap".as_ref(), "--policy".as_ref(), none.as_os_str()]);
+    assert_eq!(did["versions"]["events"], 0);
+    let did = bed.json(["reap", "--versions-older-than", "90d"]);
+    assert_eq!(did["versions"]["events"], 0);
+    std::fs::write(&policy, "keep-version = 3\n").expect("a policy");
+    bed.refused(["reap"], &["policy.toml", "keep-version"]);
+    bed.refused(["reap", "--versions-older-than", "3w"], &["3w", "30d"]);
+    std::fs::remove_file(&policy).expect("removed");
+    // what was is refused, and not told wrongly
+    let asof = |agent: &str, command: &str, at: &Value| {
+        let at = at.as_str().expect("a time");
+        bed.send(agent, &format!("{command} /memory/semantic/.asof/{at}"))
+    };
+    let history = bed.json(["zone", "history", "b:/memory/semantic/fact"]);
+    let first = &history[0]["at"];
+    assert_eq!(asof("b", "ls", first), "fact");
+    assert_eq!(bed.json(["fsck"])["findings"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn an_old_version_that_a_sleeping_agent_reads_stays() {
+    let bed = five_versions();
+    let first =
+        bed.send("a", "ls /memory/semantic/.versions/fact").lines().next().expect("a version").to_string();
+    bed.send("a", &format!("hold /memory/semantic/.versions/fact/{first}"));
+    assert_eq!(bed.send("a", "held"), "x");
+    bed.ok(["pause", "a"]);
+    let did = bed.json(["reap", "--versions-older-than", "0s"]);
+    assert_eq!(did["versions"]["events"], 3, "{did}");
+    assert_eq!(bed.send("a", "held"), "x");
+    bed.send("a", "let-go");
+    let did = bed.json(["reap", "--versions-older-than", "0s"]);
+    assert_eq!(did["versions"]["events"], 1, "{did}");
+    assert_eq!(versions(&bed, "a:/memory/semantic/fact"), 1);
+}
+
+#[test]
+fn shared_zones_that_nobody_mounts_are_removed_where_that_is_asked_for() {
+    let bed = Bed::new(&["notes"]);
+    let component = guest("notes");
+    bed.ok(["new".as_ref(), "--zone".as_ref(), "team=/team".as_ref(), "a".as_ref(), component.as_os_str()]);
+    let did = bed.json(["reap", "--remove-unmounted"]);
+    assert_eq!(did["shared_zones"], Value::Array(Vec::new()));
+    bed.ok(["rm", "a"]);
+    assert_eq!(bed.json(["reap"])["shared_zones"], Value::Array(Vec::new()));
+    assert_eq!(bed.json(["reap", "--remove-unmounted"])["shared_zones"][0], "team");
+    bed.refused(["zone", "rm-shared", "team"], &["team"]);
+}
+
+#[test]
+fn an_agent_can_compare_its_generations() {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    bed.send("a", "write /workspace/kept one");
+    bed.send("a", "write /workspace/moved two");
+    bed.send("a", "write /workspace/kept three");
+    bed.send("a", "rename /workspace/moved /workspace/new");
+    bed.send("a", "write /workspace/zz last");
+    assert_eq!(
+        bed.send("a", "diff /workspace 2 - "),
+        "DifferenceKind::Changed /workspace/kept 3 5\nDifferenceKind::Renamed(\"/workspace/moved\") /workspace/new 3 3",
+        "at most two at a time"
+    );
+    assert_eq!(
+        bed.send("a", "diff /workspace 2 - /workspace/new"),
+        "DifferenceKind::Added /workspace/zz - 4"
+    );
+    assert_eq!(bed.send("a", "diff /workspace/zz 2 -"), "DifferenceKind::Added /workspace/zz - 4");
+    assert_eq!(bed.send("a", "diff /workspace 1 1"), "");
+    bed.refused(["send", "a", "diff /workspace 99 -"], &["no-entry", "99"]);
+    bed.refused(["send", "a", "diff /nowhere - -"], &["no-entry", "/nowhere"]);
+    bed.refused(["send", "a", "diff /workspace - - /logs/x"], &["invalid", "another zone"]);
+}
+
+/// Lets `work` have a host.
+fn with_host(bed: &Bed, work: impl AsyncFnOnce(&Host)) {
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
+    let host = Host::open(options).expect("the host");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(work(&host));
+    host.close().expect("closed");
+}
+
+#[test]
+fn who_waits_for_a_feed_is_woken_by_what_others_write() {
+    let bed = Bed::new(&["zone-history"]);
+    with_host(&bed, async |host| {
+        let component = std::fs::read(guest("zone-history")).expect("the component");
+        let make = async |name: &str| {
+            let zones = vec!["team=/team".parse().expect("a zone")];
+            let options = AgentOptions { zones, ..AgentOptions::default() };
+            host.create(&AgentName::new(name).expect("a name"), &component, options).await.expect("an agent")
+        };
+        let (a, b) = (make("a").await, make("b").await);
+        let ask = async |agent: &dormouse::Agent, text: &str| {
+            let report = agent.send(Event::message(text).expect("an event")).await.expect("a turn");
+            report.reply.map(|bytes| String::from_utf8(bytes).expect("text"))
+        };
+        assert_eq!(ask(&a, "wait /team 0 0").await, Ok("false".into()));
+        assert_eq!(ask(&a, "wait /team 0 30").await, Ok("false".into()), "the time was over");
+        let waiting = {
+            let a = a.clone();
+            tokio::spawn(async move {
+                let event = Event::message("wait /team 0 60000").expect("an event");
+                a.send(event).await.expect("a turn").reply
+            })
+        };
+        assert_eq!(ask(&b, "write /team/plan one").await, Ok(String::new()));
+        assert_eq!(waiting.await.expect("a task"), Ok(b"true".to_vec()));
+        assert_eq!(ask(&a, "wait /team 0 60000").await, Ok("true".into()), "it is there already");
+        // what a turn writes is committed with it
+        ask(&a, "write /workspace/x y").await.expect("written");
+        assert_eq!(ask(&a, "wait /workspace 0 60000").await, Ok("true".into()));
+        assert_eq!(ask(&a, "wait /workspace 100 0").await, Ok("false".into()));
+        assert!(ask(&a, "wait /nowhere 0 0").await.is_err_and(|e| e.starts_with("no-entry")));
+    });
+}
+
+#[test]
+fn what_was_derived_goes_when_something_is_forgotten_and_with_its_agent() {
+    let bed = five_versions();
+    let derive = |agent: &str| {
+        let mut made = None;
+        with_host(&bed, async |host| {
+            let agent = host.agent(agent).expect("the agent");
+            assert!(agent.derived("../out").is_err());
+            let index = agent.derived("index").expect("a folder");
+            std::fs::write(index.join("words"), b"x xx xxx").expect("written");
+            assert_eq!(host.derived_bytes(agent.id()), 8);
+            made = Some(index);
+        });
+        made.expect("a folder")
+    };
+    let index = derive("a");
+    bed.ok(["rewind", "a", "2"]);
+    bed.ok(["reap"]);
+    assert!(index.join("words").exists(), "neither takes it");
+    assert!(bed.ok(["du"]).contains("(derived)"));
+    // by the agent, by the operator
+    bed.send("a", "write /memory/semantic/other y");
+    bed.send("a", "forget /memory/semantic/other");
+    assert!(!index.exists());
+    derive("a");
+    bed.ok(["zone", "forget", "--yes", "a:/memory/semantic/fact"]);
+    assert!(!index.exists());
+    derive("a");
+    bed.ok(["fork", "a", "b"]);
+    bed.ok(["rm", "a"]);
+    assert!(!index.exists());
+    // left behind by a crash between the two
+    std::fs::create_dir_all(&index).expect("a folder");
+    bed.ok(["reap"]);
+    assert!(!index.exists());
+    bed.send("b", "versions /memory/semantic/fact");
+}
