@@ -83,13 +83,13 @@ fn old_versions_go_as_the_policy_file_says_and_as_options_do() {
     bed.refused(["reap"], &["policy.toml", "keep-version"]);
     std::fs::remove_file(&policy).expect("removed");
     // what was is refused, and not told wrongly
-    let asof = |agent: &str, command: &str, at: &Value| {
-        let at = at.as_str().expect("a time");
-        bed.send(agent, &format!("{command} /memory/semantic/.asof/{at}"))
-    };
     let history = bed.json(["zone", "history", "b:/memory/semantic/fact"]);
-    let first = &history[0]["at"];
-    assert_eq!(asof("b", "ls", first), "fact");
+    let then = history[0]["at"].as_str().expect("a time");
+    fails(&bed, &["zone", "ls", &format!("b:/memory/semantic/.asof/{then}")], &["reaped"]);
+    bed.send("b", "write /memory/semantic/fact new");
+    let history = bed.json(["zone", "history", "b:/memory/semantic/fact"]);
+    let now = history.as_array().and_then(|all| all.last()).and_then(|it| it["at"].as_str()).expect("a time");
+    assert_eq!(bed.send("b", &format!("cat /memory/semantic/.asof/{now}/fact")), "new");
     assert_eq!(bed.json(["fsck"])["findings"].as_array().map(Vec::len), Some(0));
 }
 

@@ -38,10 +38,10 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The one after this.
+            /// The one after this. There is none after the greatest, which is never given.
             #[must_use]
             pub fn next(self) -> Self {
-                Self(self.0 + 1)
+                Self(self.0.saturating_add(1))
             }
         }
 

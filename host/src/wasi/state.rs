@@ -6,7 +6,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::Inode;
-use zone_vfs::store::{Disk, DiskInfo, SharedMount, ZoneSpec};
+use zone_vfs::store::{Disk, DiskInfo, SharedMount, StoreError, ZoneSpec};
 use zone_vfs::zone::{Access, ErrorCode, OpenedFor};
 
 use super::fs::Listing;
@@ -259,12 +259,15 @@ impl GuestState {
                         gone.push((zone, inode));
                     }
                     Some(opened) => opened?,
-                    None => {
-                        if let Some(fault) = disk.mount_fault(zone) {
-                            tracing::error!("a zone that the agent has files open in: {fault}");
+                    None => match disk.mount_fault(zone) {
+                        Some(fault) if !matches!(*fault, StoreError::NoSharedZone(_)) => {
+                            let mount = self.mounts.get(usize::from(zone)).map_or("", String::as_str);
+                            tracing::error!("the shared zone at {mount} cannot be used: {fault}");
+                            return Err(ErrorCode::Io.into());
                         }
-                        return Err(ErrorCode::BadDescriptor.into());
-                    }
+                        // the operator removed the zone: what is open there leads nowhere
+                        _ => gone.push((zone, inode)),
+                    },
                 }
             }
         }

@@ -74,9 +74,8 @@ fn expected(cell: Cell, principal: Principal) -> Result<Effect, Rule> {
     match cell {
         None => Err(Rule::NoVersions),
         Own if principal == Principal::Agent => Ok(Effect::Erased),
-        Own | Erase if principal == Principal::Host => Ok(Effect::Erased),
+        Own | Erase | Old if principal == Principal::Host => Ok(Effect::Erased),
         Own | Erase => Err(Rule::Forgetting),
-        Old if principal == Principal::Host => Ok(Effect::Erased),
         Old => Err(Rule::Policy),
         Never => Err(Rule::NeverReaped),
         Yes => Ok(Effect::Plain),

@@ -117,6 +117,7 @@ const AGENT: AgentId = AgentId(Uuid::from_u128(1));
 
 pub(super) fn options() -> StoreOptions {
     StoreOptions {
+        reserve: 0,
         device: DeviceKind::Best,
         log_file: 64 << 10,
         checkpoint_after: u64::MAX,
@@ -131,7 +132,7 @@ pub(super) fn base() -> &'static (Simulated, LogPosition, Sequence, Epoch) {
     static BASE: OnceLock<(Simulated, LogPosition, Sequence, Epoch)> = OnceLock::new();
     BASE.get_or_init(|| {
         let device = Simulated::new(1);
-        let store = Store::on_device(Arc::new(device.clone()), &options(), None).expect("a store");
+        let store = Store::on_device(Arc::new(device.clone()), &options()).expect("a store");
         let kinds = [ZoneKind::Episodic, ZoneKind::Semantic, ZoneKind::Workspace];
         let spec = |kind: ZoneKind| ZoneSpec {
             name: format!("{kind:?}"),
@@ -186,7 +187,7 @@ fn read_store(input: &mut Input) {
             log.commit(record).expect("a commit");
         }
     }
-    let Ok(store) = Store::on_device(Arc::new(device), &options(), None) else { return };
+    let Ok(store) = Store::on_device(Arc::new(device), &options()) else { return };
     for (_, id) in store.agents().expect("agents") {
         let Ok(disk) = store.disk(id) else { continue };
         let _ = disk.info();

@@ -151,7 +151,13 @@ impl Shared {
     }
 
     /// Takes name and id, and mounts what the agent mounts.
-    fn reserve(self: &Arc<Self>, id: AgentId, name: &str, zones: &[ZoneSpec]) -> Result<Mounts, StoreError> {
+    fn reserve(
+        self: &Arc<Self>,
+        id: AgentId,
+        name: &str,
+        zones: &[ZoneSpec],
+        is_fork: bool,
+    ) -> Result<Mounts, StoreError> {
         let mut agents = self.agents();
         if agents.names.contains_key(name) {
             return Err(StoreError::NameTaken(name.into()));
@@ -159,7 +165,7 @@ impl Shared {
         if agents.slots.contains_key(&id) || agents.removed.contains_key(&id) {
             return Err(StoreError::IdTaken(id));
         }
-        agents.check_mounts(zones)?;
+        agents.check_mounts(zones, is_fork)?;
         agents.names.insert(name.into(), id);
         agents.slots.insert(id, Slot::Reserved);
         agents.shared.mount(id, zones);
@@ -195,7 +201,7 @@ impl Shared {
                 Entry::Created { role: Role::Agent, name: new.name.clone(), about, zones, parent, at };
             let state = State::new(id, &created, begins_as.as_ref(), chunks)?;
             let first = Entry::Generation { number: GenerationNumber(0), cause, about: generation, at };
-            let mounts = self.reserve(id, &new.name, &state.specs)?;
+            let mounts = self.reserve(id, &new.name, &state.specs, parent.is_some())?;
             Ok((Disk::new(state, true, self, mounts), vec![created, first]))
         })();
         let (disk, control) = match made {

@@ -256,6 +256,7 @@ impl Store {
     ) -> Result<BackupReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = shared.room();
         let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
         shared.write_backup(&catalogue, to, since, files)
     }

@@ -43,6 +43,7 @@ impl Store {
         let shared = self.shared()?;
         // nothing is swept meanwhile
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = shared.room();
         let hash = shared.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().catalogue;
         let Some(hash) = hash.filter(|_| !ids.is_empty()) else { return Ok(Vec::new()) };
         let segments = &shared.segments;

@@ -36,6 +36,7 @@ mod reach;
 mod readers;
 mod reap;
 mod recovery;
+mod reserve;
 mod scrub;
 mod shared;
 mod standby;
@@ -102,6 +103,8 @@ pub(crate) struct Shared {
     incarnation: Uuid,
     device: &'static str,
     checkpoint_after: u64,
+    /// Bytes that are kept for whoever gives room back.
+    reserve: u64,
     /// Wakes the thread that makes checkpoints.
     due: std::sync::mpsc::SyncSender<()>,
 }
@@ -122,7 +125,7 @@ pub struct Store {
     shared: Option<Arc<Shared>>,
     checkpointer: Option<JoinHandle<()>>,
     /// Held for as long as the store is open.
-    _lock: Option<std::fs::File>,
+    _lock: Option<open::Lock>,
 }
 
 impl std::fmt::Debug for Store {

@@ -38,6 +38,8 @@ pub struct StoreOptions {
     pub nodes: usize,
     /// Bytes of the index of where each frame lies, `index.redb`, that are kept in memory.
     pub index: usize,
+    /// Bytes on the disk that are kept for reaping, forgetting, checking and backing up when it is full; 0 for none.
+    pub reserve: u64,
 }
 
 impl Default for StoreOptions {
@@ -49,6 +51,7 @@ impl Default for StoreOptions {
             cache: 64 << 20,
             nodes: 64 << 20,
             index: 32 << 20,
+            reserve: 8 << 20,
         }
     }
 }
@@ -79,18 +82,14 @@ impl Store {
     }
 
     /// Opens the store on a device; whoever calls makes sure that nobody else has it open.
-    pub fn on_device(
-        device: Arc<dyn Device>,
-        options: &StoreOptions,
-        lock: Option<File>,
-    ) -> Result<Self, StoreError> {
-        Self::with_index(device, options, lock, None)
+    pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
+        Self::with_index(device, options, None, None)
     }
 
     fn with_index(
         device: Arc<dyn Device>,
         options: &StoreOptions,
-        lock: Option<File>,
+        lock: Option<Lock>,
         index: Option<&IndexPlace>,
     ) -> Result<Self, StoreError> {
         let superblock = match SuperblockFile::open(&*device) {
@@ -161,8 +160,10 @@ impl Store {
             holders: std::sync::atomic::AtomicU64::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,
+            reserve: options.reserve,
             due,
         });
+        super::reserve::make(shared.segments.device(), options.reserve);
         let begun = current.log != LogPosition::START;
         shared.take_up(states)?;
         if !begun {
@@ -255,23 +256,40 @@ fn refuse_what_is_no_store(folder: &Path) -> Result<(), StoreError> {
     if others { Err(StoreError::NotAStore { folder: folder.display().to_string() }) } else { Ok(()) }
 }
 
-/// Takes the store's lock, and writes into it who holds it.
-fn lock(folder: &Path) -> Result<File, StoreError> {
-    use rustix::fs::{FlockOperation, flock};
+/// Takes the store's lock, and writes into its file who holds it.
+///
+/// What is locked is the folder itself, which nobody can replace unnoticed while its files are in use: the file is
+/// locked too, for whoever looks at that alone, and could be removed.
+fn lock(folder: &Path) -> Result<Lock, StoreError> {
+    use rustix::fs::{FlockOperation, OFlags, flock};
     let path = folder.join(LOCK);
-    let what = || format!("locking {}", path.display());
-    let io = |source| StoreError::Io { what: what(), source };
+    let io = |source| StoreError::Io { what: format!("locking {}", path.display()), source };
+    let of_folder = File::open(folder).map_err(io)?;
+    let is_locked = match flock(&of_folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => false,
+        Err(rustix::io::Errno::WOULDBLOCK) => true,
+        // a filesystem that locks no folders
+        Err(e) => {
+            tracing::debug!("locking the folder {}: {e}", folder.display());
+            false
+        }
+    };
     let mut file = File::options()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
+        // nothing that lies outside is written, and nobody waits for what is no file
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
         .open(&path)
         .map_err(io)?;
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(io(std::io::Error::other("it is not a file")));
+    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Ok(()) if !is_locked => {}
+        Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
             let read = Read::by_ref(&mut file).take(200).read_to_string(&mut holder);
             let holder = read.ok().map(|_| holder.trim().to_string()).filter(|h| !h.is_empty());
@@ -284,7 +302,14 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
         .set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(format!("process {}\n", std::process::id()).as_bytes()));
-    Ok(file)
+    Ok(Lock { _file: file, _folder: of_folder })
+}
+
+/// Keeps others out of a store for as long as it is there.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+    _folder: File,
 }
 
 fn make_key(device: &dyn Device) -> Result<(), StoreError> {

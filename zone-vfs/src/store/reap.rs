@@ -124,6 +124,7 @@ impl Store {
     ) -> Result<ReapReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = shared.room();
         if !dry_run {
             // what the index does not point at is removed
             shared.segments.verify_index();

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
+use super::agents::Slot;
 use super::catalogue;
 use super::reach::{Part, Place, Reach, Visitor};
 use super::{Shared, Store, StoreError};
@@ -61,8 +62,8 @@ pub struct Damage {
     pub zone: Option<String>,
     /// The file, where it is one's content.
     pub path: Option<String>,
-    /// The address that does not read.
-    pub hash: Hash,
+    /// The address that does not read. None where all of the agent reads, and its records do not fit.
+    pub hash: Option<Hash>,
     /// What is wrong.
     pub reason: String,
 }
@@ -98,6 +99,7 @@ impl Store {
     pub fn scrub(&self, repair: bool, report: &mut dyn FnMut(&Finding)) -> Result<ScrubReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = shared.room();
         let mut scrub = Scrub { shared, report, result: ScrubReport::default() };
         scrub.log(repair)?;
         let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
@@ -255,6 +257,23 @@ impl Scrub<'_> {
                 self.found(&Finding::Agent(damage));
             }
         }
+        // those that could not be brought in, whose frames may all read
+        let unusable: Vec<_> = {
+            let agents = self.shared.agents();
+            let damaged = agents.slots.iter().filter_map(|(id, slot)| match slot {
+                Slot::Damaged(it) if !finder.agents.contains(id) => {
+                    Some((*id, it.stored.name.clone(), it.reason.clone()))
+                }
+                _ => None,
+            });
+            damaged.collect()
+        };
+        for (id, name, reason) in unusable {
+            finder.agents.insert(id);
+            let agent = Some((id, name));
+            let damage = Damage { agent, generation: None, zone: None, path: None, hash: None, reason };
+            self.found(&Finding::Agent(damage));
+        }
         self.result.damaged_agents = finder.agents.len() as u64;
         Ok(())
     }
@@ -339,7 +358,7 @@ impl Visitor for Finder<'_> {
             generation: place.generation,
             zone,
             path,
-            hash: *hash,
+            hash: Some(*hash),
             reason: match place.part {
                 Part::Attachment => format!("what is attached to it: {error}"),
                 _ => error.to_string(),

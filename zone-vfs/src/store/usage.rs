@@ -80,6 +80,7 @@ impl Store {
     pub fn usage(&self) -> Result<StoreUsage, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = shared.room();
         let log = shared.log_bytes();
         let (hash, ()) = shared.checkpoint_with(|| Ok(()))?;
         let mut usage = shared.count_usage(&hash)?;

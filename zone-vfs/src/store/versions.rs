@@ -74,9 +74,9 @@ impl Shared {
                 Err(e) => return Err(e),
             };
             match disk.reap_versions(policy.of(id), dry_run, &mut given) {
-                Ok(()) => {}
-                // it was woken meanwhile, or something of it does not read, which marking tells
-                Err(StoreError::Busy) => {}
+                // it was woken meanwhile
+                Ok(()) | Err(StoreError::Busy) => {}
+                // marking tells
                 Err(e) if e.is_of_one_agent() => {}
                 Err(e) => return Err(e),
             }
@@ -124,7 +124,7 @@ impl Disk {
                         let reaped = take(inner, index, access, keep)?;
                         // the receiver waits for the commit
                         let _ = sender.send(reaped);
-                        if reaped.events == 0 {
+                        if reaped.is_nothing() {
                             return Err(StoreError::Busy);
                         }
                         Ok(control(inner, now))
@@ -132,7 +132,7 @@ impl Disk {
                     Commit::start_with(self, work, done);
                 });
                 let Ok(reaped) = receiver.recv() else { return made.map(drop) };
-                if reaped.events == 0 {
+                if reaped.is_nothing() {
                     break;
                 }
                 made?;

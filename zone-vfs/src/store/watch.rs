@@ -87,13 +87,11 @@ impl Disk {
         after: ChangeSequence,
         done: WatchDone,
     ) -> Option<Result<Option<Watch>, StoreError>> {
-        match self.mounts.get(index) {
-            Some(mount) => Some(watch(mount.disk()?, 0, after, done)),
-            None => {
-                let is_there = usize::from(index) < self.lock().state.zones.len();
-                is_there.then(|| watch(self, usize::from(index), after, done))
-            }
+        if let Some(mount) = self.mounts.get(index) {
+            return Some(watch(mount.disk()?, 0, after, done));
         }
+        let is_there = usize::from(index) < self.lock().state.zones.len();
+        is_there.then(|| watch(self, usize::from(index), after, done))
     }
 }
 

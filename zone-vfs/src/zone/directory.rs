@@ -72,6 +72,8 @@ impl Zone {
         self.check(access, Operation::CreateDirectory)?;
         let place = self.locate_new(access, base, path)?;
         self.check_place(access, &place, Operation::CreateDirectory)?;
+        // refuses what lies too deep
+        self.lies_in(place.parent, Inode::ROOT)?;
         if let (true, Some(named)) = (self.is_versioned(), place.named()) {
             self.afford_past()?;
             self.prepare_event(self.counters.next_inode, &[&named])?;

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Access, Result, Zone, ZoneRoot};
+use super::{Access, MAX_DIRECTORY_DEPTH, Result, Zone, ZoneRoot};
 use crate::chunks::ChunkStore;
 use crate::contract::{Operation, Principal};
-use crate::id::{ChangeSequence, Inode, Turn, Version};
+use crate::id::{ChangeSequence, Inode, Timestamp, Turn, Version};
 use crate::tree::{
-    ChangeKind, ChangeRecord, Changes, FileKind, InodeRecord, Key, MAX_CHANGE_PATH, NamedPlace, Part, Tree,
-    Value, VersionKind, VersionRecord,
+    Body, ChangeKind, ChangeRecord, Changes, FileKind, InodeRecord, Key, MAX_CHANGE_PATH, Name, NamedPlace,
+    Part, Tree, Value, VersionKind, VersionRecord,
 };
 
 /// Entries of a zone's change feed that are kept; older ones are dropped.
@@ -175,8 +175,7 @@ impl Zone {
         let by = self.author(file);
         let at = match (new, &names.gone) {
             (Some(new), _) => new.changed,
-            (None, Some(gone)) => record(&self.state.tree, &*self.state.store, gone.parent)?
-                .map_or(known.changed, |directory| directory.changed),
+            (None, Some(gone)) => self.changed_above(gone.parent)?.unwrap_or(known.changed),
             (None, None) => known.changed,
         };
         let mut add = |kind, path, old_path| {
@@ -195,15 +194,15 @@ impl Zone {
         };
         if self.forgotten.contains(&file) {
             let place = names.gone.as_ref().or(known.place.as_ref());
-            add(ChangeKind::Forget, self.path(place)?, None);
+            add(ChangeKind::Forget, self.path_before(place)?, None);
             return Ok(());
         }
         match (&names.gone, &names.come) {
             (Some(gone), Some(come)) => {
-                add(ChangeKind::Rename, self.path(Some(come))?, self.path(Some(gone))?);
+                add(ChangeKind::Rename, self.path(Some(come))?, self.path_before(Some(gone))?);
             }
             (None, Some(come)) => add(ChangeKind::Create, self.path(Some(come))?, None),
-            (Some(gone), None) => add(ChangeKind::Remove, self.path(Some(gone))?, None),
+            (Some(gone), None) => add(ChangeKind::Remove, self.path_before(Some(gone))?, None),
             (None, None) => {}
         }
         let (Some(old), Some(new)) = (old, new) else { return Ok(()) };
@@ -228,6 +227,41 @@ impl Zone {
     fn author(&self, file: Inode) -> Principal {
         let open = self.open.get(&file).map(|open| open.author);
         self.authors.get(&file).copied().or(open).unwrap_or(Principal::Host)
+    }
+
+    /// When the nearest directory that is still there was changed: that from which the others went.
+    fn changed_above(&self, directory: Inode) -> Result<Option<Timestamp>> {
+        let store = &*self.state.store;
+        let mut at = directory;
+        for _ in 0..=MAX_DIRECTORY_DEPTH {
+            if let Some(there) = record(&self.state.tree, store, at)?.filter(|it| it.links > 0) {
+                return Ok(Some(there.changed));
+            }
+            match record(&self.drained.tree, store, at)? {
+                Some(InodeRecord { body: Body::Directory { parent }, .. }) if *parent != at => at = *parent,
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path of a place as it was, also where its directories went with it.
+    fn path_before(&self, place: Option<&NamedPlace>) -> Result<Option<Vec<u8>>> {
+        let Some(place) = place else { return Ok(None) };
+        let mut names = vec![place.name.clone()];
+        let mut at = place.parent;
+        while at != Inode::ROOT {
+            let before = record(&self.drained.tree, &*self.state.store, at)?;
+            let known = before.or(record(&self.state.tree, &*self.state.store, at)?);
+            let Some(place) = known.and_then(|it| it.place.as_ref()) else { return self.path(Some(place)) };
+            if names.len() > MAX_DIRECTORY_DEPTH {
+                return Ok(None);
+            }
+            names.push(place.name.clone());
+            at = place.parent;
+        }
+        let names: Vec<&[u8]> = names.iter().rev().map(Name::as_bytes).collect();
+        Ok(Some(names.join(&b'/')).filter(|path| path.len() <= MAX_CHANGE_PATH))
     }
 
     fn path(&self, place: Option<&NamedPlace>) -> Result<Option<Vec<u8>>> {

@@ -15,7 +15,7 @@ pub const MAX_LINKS_FOLLOWED: usize = 40;
 pub const MAX_FILE_SIZE: u64 = 1 << 40;
 /// How many names a file can have.
 pub const MAX_NAMES: u32 = 65_000;
-/// How deep a directory can lie that a directory is moved into, or in logs anything is made in.
+/// How deep a directory can lie that a directory is made in or moved into, or in logs anything is made in.
 pub const MAX_DIRECTORY_DEPTH: usize = 1024;
 
 /// No change is longer than this when encoded. Bytes.

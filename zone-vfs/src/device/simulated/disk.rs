@@ -87,9 +87,10 @@ impl Disk {
         }
     }
 
-    /// Bytes of the files that have a name, or had one.
+    /// Bytes of the files that have a name.
     pub fn bytes(&self) -> u64 {
-        self.inodes.values().map(|inode| inode.live.len() as u64).sum()
+        let named = self.names.seen().values().filter_map(|id| self.inodes.get(id));
+        named.map(|inode| inode.live.len() as u64).sum()
     }
 
     fn room_for(&self, more: u64) -> io::Result<()> {

@@ -107,12 +107,13 @@ impl Agents {
         self.shared.closed.remove(&id);
     }
 
-    /// Checks that what a new agent mounts can be mounted.
-    pub(in crate::store) fn check_mounts(&self, specs: &[ZoneSpec]) -> Result<(), StoreError> {
+    /// Checks that what a new agent mounts can be mounted. A fork's mount may lead nowhere, as its parent's does.
+    pub(in crate::store) fn check_mounts(&self, specs: &[ZoneSpec], is_fork: bool) -> Result<(), StoreError> {
         for spec in specs {
             match (spec.kind, &spec.shared) {
                 (ZoneKind::Shared, Some(mount)) => {
-                    if !self.is_there(mount.zone) || self.shared.closed.contains(&mount.zone) {
+                    let can_be = self.is_there(mount.zone) && !self.shared.closed.contains(&mount.zone);
+                    if !can_be && !is_fork {
                         return Err(StoreError::NoSharedZone(mount.zone));
                     }
                 }

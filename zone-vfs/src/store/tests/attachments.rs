@@ -241,7 +241,7 @@ fn damage_is_named_and_harms_no_other() {
     let mut found = Vec::new();
     store.scrub(false, &mut |it| found.push(it.clone())).unwrap();
     let told = found.iter().any(|it| {
-        matches!(it, Finding::Agent(d) if d.hash == lost && d.agent.as_ref().is_some_and(|it| it.1 == "a")
+        matches!(it, Finding::Agent(d) if d.hash == Some(lost) && d.agent.as_ref().is_some_and(|it| it.1 == "a")
             && d.generation == Some(number(0)) && d.reason.contains("attached"))
     });
     assert!(told, "{found:?}");

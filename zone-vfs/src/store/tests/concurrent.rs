@@ -61,7 +61,7 @@ fn sixty_four_agents_commit_from_eight_threads_beside_checkpoints() {
 fn checkpoints_are_made_when_they_are_due_and_the_log_is_used_again() {
     let device = Simulated::new(1);
     let options = StoreOptions { checkpoint_after: 200 << 10, ..options() };
-    let store = Store::on_device(Arc::new(device.clone()), &options, None).unwrap();
+    let store = Store::on_device(Arc::new(device.clone()), &options).unwrap();
     let a = create(&store, "a");
     let mut smaller = 0;
     let mut last = 0;

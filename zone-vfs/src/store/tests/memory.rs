@@ -25,7 +25,7 @@ fn a_zone_that_is_larger_than_its_share_of_memory_works() {
     let device = Simulated::new(1);
     let open = |nodes: usize| {
         let options = StoreOptions { cache: 64 << 10, nodes, ..options() };
-        Store::on_device(Arc::new(device.clone()), &options, None).unwrap()
+        Store::on_device(Arc::new(device.clone()), &options).unwrap()
     };
     let store = open(usize::MAX);
     let a = create(&store, "a");

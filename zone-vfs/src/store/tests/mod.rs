@@ -11,6 +11,7 @@ mod damage;
 mod diff;
 mod forget;
 mod forks;
+mod found;
 mod full;
 mod functions;
 mod goldens;
@@ -68,11 +69,11 @@ pub(super) fn segment_options(options: SegmentOptions) -> SegmentOptions {
 }
 
 fn options() -> StoreOptions {
-    StoreOptions { log_file: 64 << 10, checkpoint_after: u64::MAX, ..StoreOptions::default() }
+    StoreOptions { log_file: 64 << 10, checkpoint_after: u64::MAX, reserve: 0, ..StoreOptions::default() }
 }
 
 fn try_start(device: &Simulated) -> Result<Store, StoreError> {
-    Store::on_device(Arc::new(device.clone()), &options(), None)
+    Store::on_device(Arc::new(device.clone()), &options())
 }
 
 fn start(device: &Simulated) -> Store {

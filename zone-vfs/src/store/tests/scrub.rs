@@ -102,7 +102,7 @@ fn a_damaged_chunk_is_named_by_agent_zone_and_path() {
         assert_eq!(damage.agent.as_ref().unwrap().1, "a");
         assert_eq!(damage.zone.as_deref(), Some("Workspace"));
         assert_eq!(damage.path.as_deref(), Some("/deep/er/file.txt"));
-        assert_eq!(damage.hash, lost);
+        assert_eq!(damage.hash, Some(lost));
     }
     let before = content_of(&device);
     let (report, findings) = scrub(&store, true);

@@ -140,7 +140,7 @@ fn run(seed: u64) -> bool {
     let mut rng = Rng::new(seed);
     let device = Simulated::new(seed);
     let options = StoreOptions { checkpoint_after: 60 << 10, ..options() };
-    let store = Store::on_device(Arc::new(device.clone()), &options, None).unwrap();
+    let store = Store::on_device(Arc::new(device.clone()), &options).unwrap();
     let stops = rng.one_in(2);
     if stops {
         device.inject(Fault::Stop(device.operations() + 20 + rng.below(250)));

@@ -38,10 +38,19 @@ pub struct KeepVersions {
 pub struct ReapedVersions {
     /// Versions, and deletions and renames.
     pub events: u64,
-    /// What these had added to the history. Bytes.
+    /// Names that files had before.
+    pub names: u64,
+    /// What the events had added to the history. Bytes.
     pub bytes: u64,
     /// There is more that the policy does not keep: to be called again.
     pub more: bool,
+}
+
+impl ReapedVersions {
+    /// Whether nothing was taken, and nothing has changed.
+    pub fn is_nothing(&self) -> bool {
+        self.events == 0 && self.names == 0
+    }
 }
 
 /// An event that goes.
@@ -104,7 +113,8 @@ impl Zone {
         }
         self.state.prepare(&names.iter().collect::<Vec<_>>())?;
         self.counters.horizon = at;
-        let mut reaped = ReapedVersions { events: gone.len() as u64, bytes: 0, more };
+        let mut reaped =
+            ReapedVersions { events: gone.len() as u64, names: names.len() as u64, bytes: 0, more };
         for it in gone {
             if it.owns_content {
                 remove_content(&mut self.state, it.version)?;

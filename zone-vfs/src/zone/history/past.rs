@@ -11,6 +11,9 @@ use crate::tree::{FileKind, Key, Name, Part, TreeError, Value, VersionKind, Vers
 /// back. Ranges of numbers, the latest first, both ends included.
 pub(super) struct Counted(Vec<(Version, Version)>);
 
+/// Files and directories that one path is sought among, at most.
+const MAX_SOUGHT: usize = 1024;
+
 /// What a name stands for: the file, and what it is.
 type Target = (Inode, FileKind);
 
@@ -149,19 +152,48 @@ impl Zone {
         }
     }
 
-    /// The file or directory that is at a path from the root, or that was there last.
+    /// The file or directory that is at a path from the root, or that was there last: also where a directory on the
+    /// way is another than the one in which it was.
     pub(in super::super) fn last_at(&self, path: &[u8]) -> Result<Target> {
-        let mut at = (Inode::ROOT, FileKind::Directory);
-        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            let name = Name::new(name).ok_or(ErrorCode::Invalid)?;
-            let live = self.state.dirent(at.0, &name)?;
-            let target = match live {
-                Some(target) => Some(target),
-                None => self.last_target(at.0, &name)?,
-            };
-            at = target.ok_or(ErrorCode::NoEntry)?;
+        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let names: Vec<Name> =
+            names.map(|name| Name::new(name).ok_or(ErrorCode::Invalid)).collect::<Result<_, _>>()?;
+        let mut left = MAX_SOUGHT;
+        let found = self.last_below((Inode::ROOT, FileKind::Directory), &names, &mut left)?;
+        found.ok_or_else(|| ErrorCode::NoEntry.into())
+    }
+
+    fn last_below(&self, at: Target, names: &[Name], left: &mut usize) -> Result<Option<Target>> {
+        let Some((name, rest)) = names.split_first() else { return Ok(Some(at)) };
+        let mut tried = Vec::new();
+        let mut next = self.state.dirent(at.0, name)?;
+        let mut last = Some(Version(u64::MAX));
+        loop {
+            if let Some(target) = next.take()
+                && !tried.contains(&target)
+            {
+                if *left == 0 {
+                    return Ok(None);
+                }
+                *left -= 1;
+                if let Some(found) = self.last_below(target, rest, left)? {
+                    return Ok(Some(found));
+                }
+                tried.push(target);
+            }
+            // what the name stood for before, the latest first
+            let Some(until) = last else { return Ok(None) };
+            let key = Key::named(at.0, name.clone(), until);
+            match self.state.history.last_until(&*self.state.store, &key)? {
+                Some((Key { inode, part: Part::Named(of, version) }, Value::Named(target)))
+                    if *inode == at.0 && of == name =>
+                {
+                    next = *target;
+                    last = version.0.checked_sub(1).map(Version);
+                }
+                _ => return Ok(None),
+            }
         }
-        Ok(at)
     }
 }
 

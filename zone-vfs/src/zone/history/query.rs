@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::super::{Access, ErrorCode, Result, Zone, ZoneError};
 use crate::contract::Operation;
 use crate::id::{Inode, Timestamp, Version};
-use crate::tree::{CHUNK, FileKind, Key, Name, NamedPlace, Part, Value, VersionRecord};
+use crate::tree::{CHUNK, FileKind, Key, Name, NamedPlace, Part, Value, VersionKind, VersionRecord};
 
 /// A version of a file, or another event in its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Zone {
         Ok(count)
     }
 
-    /// The names that are gone and were not given to anything else, in the order of their directories and
+    /// The names that are gone, were not given to anything else, and whose files have no other name, in the order of their directories and
     /// bytes: those after `after`, at most `limit`. Walks the whole history.
     pub fn deleted(&self, access: Access, after: Option<&NamedPlace>, limit: usize) -> Result<Vec<Deleted>> {
         self.check_history(access)?;
@@ -117,14 +117,32 @@ impl Zone {
             let NamedPlace { parent, name } = &place;
             if self.state.dirent(*parent, name)?.is_none()
                 && let Some((file, is)) = self.last_target(*parent, name)?
-                && let Some((version, record)) = self.state.last_event(file, Version(0), Version(u64::MAX))?
+                && let Some((version, at)) = self.went_with(&place, file)?
             {
-                let (at, path) = (record.at, self.path_of_place(&place)?);
+                let path = self.path_of_place(&place)?;
                 found.push(Deleted { place: place.clone(), path, file, is, version, at });
             }
             cursor = Bound::Excluded(Key::named(*parent, name.clone(), Version(u64::MAX)));
         }
         Ok(found)
+    }
+
+    /// The event with which a name went that stood for `file` last, and its time. `None` where the file has another
+    /// name since.
+    fn went_with(&self, place: &NamedPlace, file: Inode) -> Result<Option<(Version, Timestamp)>> {
+        let key = Key::named(place.parent, place.name.clone(), Version(u64::MAX));
+        let last = match self.state.history.last_until(&*self.state.store, &key)? {
+            Some((Key { inode, part: Part::Named(name, version) }, Value::Named(None)))
+                if *inode == place.parent && *name == place.name =>
+            {
+                *version
+            }
+            _ => Version(u64::MAX),
+        };
+        let event = self.state.last_event(file, Version(0), last)?;
+        Ok(event
+            .filter(|(_, record)| record.kind != VersionKind::Rename)
+            .map(|(version, it)| (version, it.at)))
     }
 
     /// The first name of any directory after a key.

@@ -10,7 +10,7 @@ use super::content::remove_content;
 use super::query::no_content;
 use crate::contract::Operation;
 use crate::id::{Hash, Inode, Version};
-use crate::tree::{Body, FileKind, Key, NamedPlace, Tree, Value, VersionKind, VersionRecord};
+use crate::tree::{Body, FileKind, Key, Name, NamedPlace, Tree, Value, VersionKind, VersionRecord};
 
 /// What [`Zone::forget`] has erased.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Zone {
         self.afford_past()?;
         let old = if there { self.record(file)?.size } else { 0 };
         self.afford(record.size.saturating_sub(old), u64::from(!there))?;
-        let place = if there { self.place_of(file)? } else { self.place_to_return(file)? };
+        let place = if there { self.place_of(file)? } else { self.place_to_return(access, file)? };
         self.prepare_event(file, &[&place])?;
         let event = Event {
             file,
@@ -86,20 +86,49 @@ impl Zone {
         Ok(version)
     }
 
-    /// Where a deleted file comes back: where it was, if its directory is there and the name is free.
-    fn place_to_return(&self, file: Inode) -> Result<NamedPlace> {
+    /// Where a deleted file comes back: where it was, if the name is free. Directories of its path that are not
+    /// there any more are made again.
+    fn place_to_return(&mut self, access: Access, file: Inode) -> Result<NamedPlace> {
         if self.open.contains_key(&file) {
             return Err(ZoneError::rule(ErrorCode::Busy, "the deleted file is still open"));
         }
         let last = self.state.last_event(file, Version(0), Version(u64::MAX))?;
         let place = last.map(|(_, record)| record.place.clone()).ok_or(ErrorCode::NoEntry)?;
-        if self.state.dirent(place.parent, &place.name)?.is_some() {
+        let parent = match self.state.get(&Key::inode(place.parent))? {
+            Some(Value::Inode(record)) if record.links > 0 => place.parent,
+            _ => self.directories_again(access, &place)?,
+        };
+        if self.state.dirent(parent, &place.name)?.is_some() {
             return Err(ErrorCode::Exist.into());
         }
-        match self.state.get(&Key::inode(place.parent))? {
-            Some(Value::Inode(record)) if record.links > 0 => Ok(place),
-            _ => Err(ErrorCode::NoEntry.into()),
+        Ok(NamedPlace { parent, name: place.name })
+    }
+
+    /// The directory at the path that a place had. What is not there is made; a name that something else has now is
+    /// refused, before anything is made.
+    fn directories_again(&mut self, access: Access, place: &NamedPlace) -> Result<Inode> {
+        let path = self.path_of_place(place)?.ok_or(ErrorCode::NoEntry)?;
+        let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        names.pop();
+        let mut at = Inode::ROOT;
+        let mut missing = names.len();
+        for (index, name) in names.iter().enumerate() {
+            let name = Name::new(name).ok_or(ErrorCode::Invalid)?;
+            match self.state.dirent(at, &name)? {
+                Some((directory, FileKind::Directory)) => at = directory,
+                Some(_) => return Err(ErrorCode::NotDirectory.into()),
+                None => {
+                    missing = index;
+                    break;
+                }
+            }
         }
+        self.check(access, Operation::CreateDirectory)?;
+        self.afford(0, (names.len() - missing) as u64 + 1)?;
+        for name in &names[missing..] {
+            at = self.mkdir(access, at, name)?;
+        }
+        Ok(at)
     }
 
     /// Erases the content of a file: what it holds now, and in a zone that keeps versions also every
