@@ -68,6 +68,9 @@ pub struct AgentOptions {
     pub zones: Vec<ZoneOption>,
     /// What people call the component: its file's name.
     pub component_name: String,
+    /// The most linear memory that it and its forks get, in the place of the host's
+    /// [`memory`](HostOptions::memory). Bytes.
+    pub max_memory: Option<u64>,
 }
 
 pub(crate) struct Engines {
@@ -241,6 +244,7 @@ impl Host {
             args: options.args,
             env: options.env,
             parent: None,
+            max_memory: options.max_memory,
         };
         let mut generation = GenerationAbout {
             component: hash,

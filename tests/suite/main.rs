@@ -30,6 +30,7 @@ mod diffs;
 mod errors;
 mod files;
 mod forgets;
+mod found;
 mod guests;
 mod hostile;
 mod killed;

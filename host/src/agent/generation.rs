@@ -82,7 +82,7 @@ impl Agent {
             args: identity.args.clone(),
             env: identity.env.clone(),
             lifecycle: identity.lifecycle(self.host.fresh_start(starts), generation.next_start),
-            limits: self.host.options.memory,
+            limits: identity.limits,
             ..GuestState::over(LiveOutside::new(generation.monotonic, false))
         }
     }
@@ -197,6 +197,14 @@ impl Agent {
     pub async fn pin(&self, generation: GenerationNumber, pinned: bool) -> Result<bool, AgentError> {
         let disk = self.disk.clone();
         let task = tokio::task::spawn_blocking(move || disk.pin(generation, pinned));
+        Ok(task.await.map_err(|e| AgentError::Task(e.to_string()))??)
+    }
+
+    /// Drops a generation, which is neither the head nor pinned: what only it needs is given back with the next
+    /// reaping. Durable when this returns.
+    pub async fn drop_generation(&self, generation: GenerationNumber) -> Result<(), AgentError> {
+        let (store, disk) = (self.host.store()?, self.disk.clone());
+        let task = tokio::task::spawn_blocking(move || store.drop_generation(&disk, generation));
         Ok(task.await.map_err(|e| AgentError::Task(e.to_string()))??)
     }
 

@@ -9,7 +9,7 @@ use super::{Agent, AgentError, Running, Template};
 use crate::component::REWRITER_VERSION;
 use crate::image::{ClosedImage, Image};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
-use crate::wasi::{Lifecycle, Mounts, Start};
+use crate::wasi::{Lifecycle, MemoryLimits, Mounts, Start};
 
 /// The place of an agent in its host: in memory, asleep, or not yet looked at.
 #[derive(Default)]
@@ -59,6 +59,7 @@ pub(crate) struct Identity {
     pub args: Arc<[String]>,
     pub env: Arc<[(String, String)]>,
     pub mounts: Mounts,
+    pub limits: MemoryLimits,
     lifecycle: Lifecycle,
 }
 
@@ -82,7 +83,11 @@ impl Agent {
         }
         let lifecycle = Lifecycle::of(&info, 0, Start::Resumed);
         let args = std::iter::once(about.component_name).chain(about.args).collect();
-        Ok(Identity { args, env: about.env.into(), mounts: Mounts::of(&info.zones), lifecycle })
+        let mut limits = self.host.options.memory;
+        if let Some(memory) = about.max_memory {
+            limits.memory = usize::try_from(memory).unwrap_or(usize::MAX);
+        }
+        Ok(Identity { args, env: about.env.into(), mounts: Mounts::of(&info.zones), limits, lifecycle })
     }
 
     /// How the agent stands at its head.
@@ -104,7 +109,7 @@ impl Agent {
         }
         about.handles.check().map_err(journal::JournalError::Damaged)?;
         let reference = about.image.as_ref().ok_or(AgentError::NoMemory { generation: head })?;
-        let limit = self.host.options.memory.memory as u64;
+        let limit = agent.limits.memory as u64;
         if reference.bytes() > limit {
             return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
         }

@@ -1,6 +1,7 @@
+use anyhow::{Context, bail};
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
-use zone_vfs::id::{Inode, Timestamp};
+use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
 use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
@@ -12,14 +13,30 @@ use crate::agent::AgentName;
 use crate::journal::World;
 use crate::{Agent, AgentError, AgentOptions, Host};
 
-pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
+/// Refuses options of `new` behind the guest's first argument, which would be the guest's without a word: after `--`
+/// they are meant so.
+fn refuse_own_options(args: &[String]) -> anyhow::Result<()> {
+    let own = ["--zone", "--env", "--json", "--store", "--max-memory", "--wait"];
+    let is_own = |arg: &&String| own.iter().any(|it| arg.split('=').next() == Some(it));
+    match args.iter().find(is_own) {
+        Some(arg) if !std::env::args_os().any(|it| it == "--") => bail!(
+            "{arg} stands behind the guest's arguments, and would be one: put it before AGENT.wasm, or `--` before \
+             the guest's arguments"
+        ),
+        _ => Ok(()),
+    }
+}
+
+pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyhow::Result<u8> {
     let name = AgentName::new(&a.name)?;
+    refuse_own_options(&a.args)?;
     let component = run::read_component(&a.component)?;
     let options = AgentOptions {
         args: a.args,
         env: run::environment(&a.env)?,
         zones: a.zone,
         component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+        max_memory,
     };
     if host.store()?.find(name.as_str())?.is_some() {
         return Err(StoreError::NameTaken(name.to_string()).into());
@@ -46,16 +63,36 @@ pub async fn new(host: &Host, a: NewArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// `N@GEN`.
+fn generation_of(text: &str) -> anyhow::Result<(String, u64)> {
+    let (name, number) = text.rsplit_once('@').unwrap_or((text, ""));
+    let number = number.parse().with_context(|| format!("`{text}`: a generation is a number, as N@GEN"))?;
+    Ok((name.to_string(), number))
+}
+
 pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     let mut names = a.agents;
     names.sort();
     names.dedup();
     let (mut agents, mut damaged) = (Vec::new(), Vec::new());
+    let generations: Vec<(String, u64)> = names
+        .extract_if(.., |name| name.contains('@'))
+        .map(|it| generation_of(&it))
+        .collect::<Result<_, _>>()?;
     for name in &names {
         match host.agent(name) {
             Err(AgentError::Store(StoreError::DamagedAgent { .. })) => damaged.push(name),
             agent => agents.push(agent?),
         }
+    }
+    let mut dropped = Vec::new();
+    for (name, number) in &generations {
+        dropped.push((host.agent(name)?, GenerationNumber(*number)));
+    }
+    for (agent, number) in dropped {
+        let name = agent.info()?.name;
+        agent.drop_generation(number).await.with_context(|| name.clone())?;
+        say(format_args!("removed generation {number} of {name}"))?;
     }
     host.remove_all(&agents).await?;
     for name in damaged {

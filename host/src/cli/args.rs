@@ -23,8 +23,13 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", global = true)]
     pub store: Option<PathBuf>,
 
-    /// The most linear memory that a guest gets, all together: bytes, or a number with K, M or G
-    /// [default: 1G]
+    /// Wait so many seconds, or without a number for as long as it takes, while another process has the store open
+    #[arg(long, value_name = "SECONDS", global = true, value_parser = seconds, num_args = 0..=1,
+        require_equals = true, default_missing_value = "1e9")]
+    pub wait: Option<Duration>,
+
+    /// The most linear memory that a guest gets, all together: bytes, or a number with K, M, G or T. With `new` the
+    /// agent keeps it [default: 1G]
     #[arg(long, value_name = "SIZE", global = true, value_parser = crate::size::parse)]
     pub max_memory: Option<u64>,
 
@@ -44,7 +49,7 @@ pub enum Command {
     Send(SendArguments),
     /// List the agents
     Ps(ListArguments),
-    /// Remove agents, their zones and their generations
+    /// Remove agents, their zones and their generations; or single generations
     Rm(RemoveArguments),
     /// Print what an agent wrote to its standard output and error
     Logs(LogsArguments),
@@ -175,7 +180,7 @@ pub struct ListArguments {
 /// Arguments of `rm`.
 #[derive(Debug, Args)]
 pub struct RemoveArguments {
-    /// The agents
+    /// The agents, or generations N@GEN of agents that stay
     #[arg(value_name = "N", required = true)]
     pub agents: Vec<String>,
 }

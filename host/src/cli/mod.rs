@@ -20,13 +20,15 @@ mod zone;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Parser;
+use zone_vfs::store::StoreError;
 
 use self::args::{Arguments, Command, CompileArguments};
-use crate::code::Compiler;
-use crate::{Host, HostOptions};
+use crate::code::{COMPILER_VARIABLE, Compiler};
+use crate::{AgentError, Host, HostOptions};
 
 /// The status of a guest that trapped: what a shell shows for an abort.
 const TRAPPED: u8 = 134;
@@ -108,7 +110,10 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Command::Restore(a) = &arguments.command {
         return storage::restore(&options.folder, a);
     }
-    options.compiler = Some(Compiler::this()?);
+    options.compiler = Some(match variable(COMPILER_VARIABLE) {
+        Some(_) => Compiler::find()?,
+        None => Compiler::this()?,
+    });
     // what comes through a pipe is read before the store is opened: until then nobody is kept waiting
     let (mut payload, mut piped) = (Vec::new(), None);
     match &arguments.command {
@@ -122,10 +127,10 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         _ => {}
     }
     let folder = options.folder.clone();
-    let host = Host::open(options).map_err(|e| output::of_store(e, &folder))?;
+    let host = open(options, arguments.wait).await.map_err(|e| output::of_store(e, &folder))?;
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,
-        Command::New(a) => agents::new(&host, a).await,
+        Command::New(a) => agents::new(&host, a, arguments.max_memory).await,
         Command::Rm(a) => agents::remove(&host, a).await,
         Command::Ps(a) => agents::list(&host, &a),
         Command::Logs(a) => agents::logs(&host, &a),
@@ -149,6 +154,23 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     let code = result?;
     closed?;
     Ok(code)
+}
+
+/// Opens the store, and waits so long while another process has it open.
+async fn open(options: HostOptions, wait: Option<Duration>) -> Result<Host, AgentError> {
+    /// How often it is tried.
+    const EVERY: Duration = Duration::from_millis(20);
+    let end = wait.and_then(|wait| Instant::now().checked_add(wait));
+    loop {
+        match Host::open(options.clone()) {
+            Err(AgentError::Store(StoreError::Locked { .. }))
+                if wait.is_some() && end.is_none_or(|end| Instant::now() < end) =>
+            {
+                tokio::time::sleep(EVERY).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Where the store is when nobody says otherwise.

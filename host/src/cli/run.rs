@@ -1,5 +1,6 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
@@ -113,8 +114,11 @@ async fn find_or_create(
 }
 
 /// Refuses what `send` is for, before anything is made of it.
-fn refuse_agents(path: &Path, component: &[u8]) -> anyhow::Result<()> {
-    if crate::component::scan(component)?.world() == crate::component::World::Agent {
+async fn refuse_agents(path: &Path, component: &Arc<[u8]>) -> anyhow::Result<()> {
+    let component = component.clone();
+    // reading a hostile one takes a while, which has to end with the time that the run has
+    let scan = tokio::task::spawn_blocking(move || crate::component::scan(&component).map(|it| it.world()));
+    if scan.await?? == crate::component::World::Agent {
         bail!(
             "{} is an agent, not a command: make one with `dormouse new NAME`, then `dormouse send NAME`",
             path.display()
@@ -138,11 +142,8 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     let env = environment(&a.env)?;
     let Some((path, args)) = a.command.split_first() else { bail!("name a component to run") };
     let (path, args) = (Path::new(path), args.to_vec());
-    let component = read_component(path)?;
-    if !host.is_compiled(&component) {
-        refuse_agents(path, &component).with_context(|| path.display().to_string())?;
-    }
-    // compiling and the run together have this time
+    let component: Arc<[u8]> = read_component(path)?.into();
+    // reading it, compiling and the run together have this time
     let stop = stopped(a.timeout);
     tokio::pin!(stop);
     let late = || {
@@ -151,7 +152,13 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     };
     let warm = {
         let _working = compiling_new(host, &component, path);
-        unless(&mut stop, host.warm_up(&component)).await
+        let warm = async {
+            if !host.is_compiled(&component) {
+                refuse_agents(path, &component).await?;
+            }
+            anyhow::Ok(host.warm_up(&component).await?)
+        };
+        unless(&mut stop, warm).await
     };
     match warm {
         Ok(warm) => warm.with_context(|| path.display().to_string())?,

@@ -61,6 +61,8 @@ pub struct AgentAbout {
     pub env: Vec<(String, String)>,
     /// The name of the agent that it was forked from, as it was then.
     pub parent: Option<String>,
+    /// The most linear memory that it gets; the host's limit where there is none. Bytes.
+    pub max_memory: Option<u64>,
 }
 
 /// The host's part of a generation.

@@ -565,7 +565,10 @@ impl GuestState {
             self.logs = Some((zone, files));
             inode
         };
-        let appended = disk.zone(zone, |z| z.append(access, inode, bytes));
-        appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map(|_| ()).map_err(Into::into)
+        let appended = disk.zone(zone, |z| {
+            z.append(access, inode, bytes)?;
+            bound_memory(z)
+        });
+        appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map_err(Into::into)
     }
 }

@@ -164,6 +164,14 @@ pub enum StoreError {
     /// A turn or a commit of the agent is going on.
     #[error("the agent is busy with a turn")]
     Busy,
+    /// A generation that cannot be dropped.
+    #[error("generation {generation} {}", if *is_head { "is where the agent stands" } else { "is pinned" })]
+    GenerationKept {
+        /// Which.
+        generation: GenerationNumber,
+        /// Whether the agent stands at it; otherwise it is pinned.
+        is_head: bool,
+    },
     /// Too many wait for the change feeds of one agent or shared zone.
     #[error("{limit} wait for this change feed already")]
     TooManyWatch {

@@ -1,11 +1,11 @@
-//! Pins: generations that no policy drops.
+//! Generations by hand: pinned, so that no policy drops them, and dropped.
 
 use std::sync::Arc;
 
 use super::commit::Commit;
 use super::disk::{Disk, Done, Inner};
 use super::entry::Entry;
-use super::{StoreError, wait};
+use super::{Store, StoreError, wait};
 use crate::id::GenerationNumber;
 
 impl Disk {
@@ -25,5 +25,23 @@ impl Disk {
             Commit::start(self, control, None, Box::new(|result| done(result.map(|_| ()))));
         })?;
         Ok(true)
+    }
+}
+
+impl Store {
+    /// Drops a generation of an agent, which is neither its head nor pinned. What only it needs is given back with
+    /// the next reaping. Makes a checkpoint: durable when this returns.
+    pub fn drop_generation(&self, disk: &Arc<Disk>, generation: GenerationNumber) -> Result<(), StoreError> {
+        {
+            let mut inner = disk.lock_settled();
+            inner.idle()?;
+            let state = &mut inner.state;
+            let found = state.generations.get(&generation).ok_or(StoreError::NoGeneration { generation })?;
+            if state.head == generation || found.is_pinned {
+                return Err(StoreError::GenerationKept { generation, is_head: state.head == generation });
+            }
+            state.generations.remove(&generation);
+        }
+        self.checkpoint()
     }
 }
