@@ -192,10 +192,11 @@ impl Host {
             ..ReapPolicy::default()
         };
         for (name, agent) in &rules.agent {
-            match store.find(name)? {
-                Some(id) => drop(policy.agents.insert(id, agent.or(&everybody).policy())),
-                None => tracing::debug!("{}: there is no agent {name}", file.display()),
-            }
+            let Some(id) = store.find(name)? else {
+                tracing::debug!("{}: there is no agent {name}", file.display());
+                continue;
+            };
+            policy.agents.insert(id, agent.or(&everybody).policy());
         }
         Ok(policy)
     }
