@@ -1,7 +1,7 @@
 # What one can do here; `make` alone lists it. Each target does its own set-up.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash bench lint fmt guests install clean
+.PHONY: help demo test crash bench peers lint fmt guests install clean
 
 CARGO ?= cargo
 # What the demo builds. Where the tests are built already, `--workspace --all-targets` builds nothing twice.
@@ -32,9 +32,13 @@ bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js
 	$(CARGO) bench --package dormouse-benches
 
+peers: ## Measure the zone store beside SQLite and redb (builds them, which takes a while)
+	cd benches/peers && $(CARGO) run --locked --release
+
 lint: ## Check format, lints, licences and advisories
 	@scripts/wasm-target.sh
 	$(CARGO) fmt --check
+	cd benches/peers && $(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@for workspace in guest-examples tests/programs; do \
 	  (set -x; cd $$workspace && $(CARGO) fmt --all --check && CARGO_TARGET_DIR=$(CURDIR)/target/guest-build \
@@ -48,6 +52,7 @@ lint: ## Check format, lints, licences and advisories
 
 fmt: ## Format everything
 	$(CARGO) fmt
+	cd benches/peers && $(CARGO) fmt
 	cd guest-examples && $(CARGO) fmt --all
 	cd tests/programs && $(CARGO) fmt --all
 
@@ -58,4 +63,4 @@ install: ## Install the command `dormouse`
 	$(CARGO) install --locked --path host
 
 clean: ## Delete everything that was built
-	rm -rf target guest-examples/target tests/programs/target
+	rm -rf target benches/target guest-examples/target tests/programs/target
