@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,10 @@ const WRITTEN: &[u8; 13] = b"thirteen byte";
 const ABOUT: usize = 512;
 /// The one zone that each agent has here.
 const ZONE: u16 = 0;
+/// Bytes that the flooder writes at a time: as much of one chunk as goes into the log.
+const FLOOD: usize = 60_000;
+/// Files in one folder of the million.
+const FOLDER: u64 = 1_000;
 /// Files that are created before they are removed again.
 const FILES: u64 = 10_000;
 
@@ -132,6 +137,108 @@ fn durable(bench: &mut Bench, tmp: &Path, kind: DeviceKind) -> anyhow::Result<()
     Ok(())
 }
 
+/// The commits of eight agents, alone and beside one that floods the log.
+fn flooded(bench: &mut Bench, tmp: &Path) -> anyhow::Result<()> {
+    const NEIGHBOURS: usize = 8;
+    let folder = tempfile::tempdir_in(tmp)?;
+    let store = Store::open(folder.path(), &StoreOptions::default())?;
+    let writers = (0..NEIGHBOURS)
+        .map(|n| Writer::new(&store, &format!("neighbour-{n}")))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let flooder = Writer::new(&store, "flooder")?;
+    let what = "durable write of 13 bytes, 8 agents";
+    bench.flow(what, "nobody beside them", |n| commits(&writers, n, Writer::sync));
+    let stop = Arc::new(AtomicBool::new(false));
+    let flood = {
+        let stop = stop.clone();
+        std::thread::spawn(move || -> anyhow::Result<u64> {
+            let (mut bytes, mut seed) = (vec![0; FLOOD], 1u64);
+            let mut written = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for byte in &mut bytes {
+                    seed =
+                        seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    *byte = (seed >> 56) as u8;
+                }
+                flooder
+                    .disk
+                    .zone(ZONE, |z| z.write(access(), flooder.file, 0, &bytes))
+                    .context("there is no zone")??;
+                zone_vfs::store::wait(|done| flooder.disk.sync(done))?;
+                written += bytes.len() as u64;
+            }
+            Ok(written)
+        })
+    };
+    bench.flow(what, "one that floods the log beside them", |n| commits(&writers, n, Writer::sync));
+    stop.store(true, Ordering::Relaxed);
+    let written = flood.join().map_err(|_| anyhow::anyhow!("the flooder panicked"))??;
+    bench.note(format!("the flooder wrote and synced {FLOOD} bytes at a time, {} MiB in all", written >> 20));
+    Ok(())
+}
+
+/// What a durable fork and a snapshot cost, of one file and of a million.
+fn million(bench: &mut Bench, tmp: &Path, files: u64) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir_in(tmp)?;
+    let store = Store::open(folder.path(), &StoreOptions::default())?;
+    let options = OpenOptions { create: true, exclusive: true, write: true, ..OpenOptions::default() };
+    let mut number = 0u64;
+    for (count, subject) in
+        [(1, "a zone of one file".to_owned()), (files, format!("a zone of {files} files"))]
+    {
+        let writer = Writer::new(&store, &format!("of-{count}"))?;
+        let now = access();
+        for folder in 0..(count - 1).div_ceil(FOLDER) {
+            let made = writer.disk.zone(ZONE, |z| {
+                let directory = z.mkdir(now, Inode::ROOT, format!("{folder}").as_bytes())?;
+                for file in 0..FOLDER.min(count - 1 - folder * FOLDER) {
+                    let made = z.open(now, directory, format!("{file}").as_bytes(), options)?;
+                    z.close(made)?;
+                }
+                Ok::<_, ZoneError>(())
+            });
+            made.context("there is no zone")??;
+            zone_vfs::store::wait(|done| writer.disk.sync(done))?;
+        }
+        store.checkpoint()?;
+        let each = |n: u64, work: &mut dyn FnMut() -> anyhow::Result<()>| {
+            let mut each = Vec::with_capacity(n as usize);
+            for _ in 0..n {
+                // something to be in it
+                writer.write()?;
+                zone_vfs::store::wait(|done| writer.disk.sync(done))?;
+                let begun = Instant::now();
+                work()?;
+                each.push(begun.elapsed());
+            }
+            Ok(Flow { took: each.iter().sum(), each })
+        };
+        bench.flow("one commit", &subject, |n| {
+            each(n, &mut || {
+                writer.write()?;
+                Ok(zone_vfs::store::wait(|done| writer.disk.sync(done))?)
+            })
+        });
+        bench.flow("snapshot, durable", &subject, |n| {
+            each(n, &mut || {
+                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT] };
+                zone_vfs::store::wait(|done| writer.disk.mark(generation, done))?;
+                Ok(())
+            })
+        });
+        bench.flow("fork, durable", &subject, |n| {
+            each(n, &mut || {
+                number += 1;
+                let name = format!("fork-{number}");
+                let new = NewAgent { name, about: Vec::new(), generation: vec![7; ABOUT] };
+                store.fork(&writer.disk, writer.disk.head(), &[(Store::new_id()?, new)])?;
+                Ok(())
+            })
+        });
+    }
+    Ok(())
+}
+
 /// How long `count` operations take, one after the other.
 fn operations(count: u64, mut operation: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
     let begun = Instant::now();
@@ -203,5 +310,8 @@ fn main() -> anyhow::Result<()> {
     in_memory(&mut bench, tmp)?;
     durable(&mut bench, tmp, DeviceKind::Uring)?;
     durable(&mut bench, tmp, DeviceKind::Blocking)?;
+    flooded(&mut bench, tmp)?;
+    let files = if bench.is_measuring() { 1_000_000 } else { 2_000 };
+    million(&mut bench, tmp, files)?;
     bench.finish()
 }
