@@ -243,7 +243,8 @@ impl Horizon {
                 versions += 1;
                 current.is_some() && versions <= newest
             };
-            let stays = *version > self.at
+            // the horizon itself says when it was
+            let stays = *version >= self.at
                 || is_newest
                 || current == Some(version)
                 || record.kind == VersionKind::Forgotten

@@ -25,8 +25,11 @@ impl ZoneRoot {
             Self { tree: self.tree.clone(), counters, resident_bytes: self.resident_bytes, ..left.clone() };
         let mut zone = Zone::from_root(root, store.clone());
         if zone.is_versioned() {
-            zone.take_history(self, left)?;
-            zone.note_moved(Version(self.counters.next_inode.0.saturating_sub(1)), at)?;
+            let is_whole = zone.take_history(self, left)?;
+            let moved = zone.note_moved(Version(self.counters.next_inode.0.saturating_sub(1)), at)?;
+            if !is_whole {
+                zone.counters.horizon = moved;
+            }
         }
         zone.feed_moved(at)?;
         zone.snapshot()
@@ -42,9 +45,9 @@ fn moved(to: Version) -> Result<Event> {
 }
 
 impl Zone {
-    fn note_moved(&mut self, to: Version, at: Timestamp) -> Result<()> {
+    fn note_moved(&mut self, to: Version, at: Timestamp) -> Result<Version> {
         let event = moved(to)?;
-        self.note(Principal::Host, at, event).map(drop)
+        self.note(Principal::Host, at, event)
     }
 
     /// Notes that what came before `version` counts only up to `to`. The number may be another event's.
@@ -74,12 +77,22 @@ impl Zone {
     /// Takes what the history of `target` has and that of now, `left`, does not: events of a turn that
     /// failed, where the rewind leads to what it left, and content that was kept for open files alone.
     /// What was forgotten meanwhile stays so, and its files go.
-    fn take_history(&mut self, target: &ZoneRoot, left: &ZoneRoot) -> Result<()> {
+    ///
+    /// What a policy gave back meanwhile comes back, until it is given back again, and names that an earlier rewind
+    /// brought back and the target does not have go: how the zone stood at the target is whole then. How it stood
+    /// between is not, where there was any of this; gives whether it is.
+    fn take_history(&mut self, target: &ZoneRoot, left: &ZoneRoot) -> Result<bool> {
         let store = self.state.store.clone();
+        let horizon = left.counters.horizon;
+        let last = Version(target.counters.next_inode.0.saturating_sub(1)).min(horizon);
+        let mut is_whole = true;
+        let mut stale: Vec<Key> = Vec::new();
         let mut taken: Vec<(Key, Value)> = Vec::new();
         let mut forgotten = BTreeSet::new();
         target.history.diff(&left.history, &*store, &mut |(key, old, new)| {
             match (&key.part, old, new) {
+                // the versions themselves show nowhere without a name
+                (Part::Named(_, version), None, Some(_)) if *version <= last => stale.push(key.clone()),
                 (Part::Change(_), ..) | (_, None, _) => {}
                 (Part::Version(_), Some(_), Some(Value::Version(now)))
                     if now.kind == VersionKind::Forgotten =>
@@ -91,16 +104,23 @@ impl Zone {
             }
             Ok::<_, ZoneError>(())
         })?;
+        is_whole &= stale.is_empty();
+        for key in stale {
+            self.state.remove(key)?;
+        }
         let mut span: Option<(Version, Version)> = None;
         for (key, value) in taken {
+            if let Part::Version(version) | Part::Named(_, version) | Part::Event(version) = &key.part {
+                is_whole &= *version > horizon;
+            }
             if matches!(key.part, Part::Content | Part::Piece(_))
                 && self.is_forgotten(Version(key.inode.0))?
             {
                 continue;
             }
             if let (Part::Event(version), Value::Event(event)) = (&key.part, &value) {
-                // what a policy gave back counts as ever, and comes back until it is given back again
-                if *version > left.counters.horizon {
+                // what a policy gave back counts as ever
+                if *version > horizon {
                     let (first, last) = span.unwrap_or((*version, *version));
                     span = Some((first.min(*version), last.max(*version)));
                 }
@@ -123,7 +143,7 @@ impl Zone {
         for file in forgotten {
             self.drop_forgotten(file)?;
         }
-        Ok(())
+        Ok(is_whole)
     }
 
     /// Whether the version of this number was forgotten.
