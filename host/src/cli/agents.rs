@@ -6,7 +6,7 @@ use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
-use super::output::{age, print_json, print_table, say, size, table, time};
+use super::output::{LISTS_AGENTS, OfAgent, age, print_json, print_table, say, size, table, time};
 use super::stop::{stopped, unless};
 use super::{INTERRUPTED, run, terminal};
 use crate::agent::AgentName;
@@ -66,15 +66,14 @@ pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyho
 /// `N@GEN`.
 fn generation_of(text: &str) -> anyhow::Result<(String, u64)> {
     let (name, number) = text.rsplit_once('@').unwrap_or((text, ""));
-    let number = number.parse().with_context(|| format!("`{text}`: a generation is a number, as N@GEN"))?;
-    Ok((name.to_string(), number))
+    Ok((name.to_string(), super::zone::generation_of(name, number)?))
 }
 
 pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     let mut names = a.agents;
     names.sort();
     names.dedup();
-    let (mut agents, mut damaged) = (Vec::new(), Vec::new());
+    let (mut agents, mut damaged, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let generations: Vec<(String, u64)> = names
         .extract_if(.., |name| name.contains('@'))
         .map(|it| generation_of(&it))
@@ -82,16 +81,30 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     for name in &names {
         match host.agent(name) {
             Err(AgentError::Store(StoreError::DamagedAgent { .. })) => damaged.push(name),
+            Err(AgentError::NoAgent(name)) => missing.push(format!("`{name}`")),
             agent => agents.push(agent?),
         }
     }
     let mut dropped = Vec::new();
     for (name, number) in &generations {
-        dropped.push((host.agent(name)?, GenerationNumber(*number)));
+        let agent = match host.agent(name) {
+            Err(AgentError::NoAgent(name)) => {
+                missing.push(format!("`{name}`"));
+                continue;
+            }
+            agent => agent?,
+        };
+        let number = GenerationNumber(*number);
+        agent.disk().generation(number).with_context(|| OfAgent(name.clone()))?;
+        dropped.push((agent, number));
+    }
+    // all of them are there before any goes
+    if !missing.is_empty() {
+        bail!("no agent named {}: nothing was removed\n  {LISTS_AGENTS}", missing.join(", "));
     }
     for (agent, number) in dropped {
         let name = agent.info()?.name;
-        agent.drop_generation(number).await.with_context(|| name.clone())?;
+        agent.drop_generation(number).await.with_context(|| OfAgent(name.clone()))?;
         say(format_args!("removed generation {number} of {name}"))?;
     }
     host.remove_all(&agents).await?;

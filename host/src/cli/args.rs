@@ -92,6 +92,16 @@ pub enum Command {
     Compile(CompileArguments),
 }
 
+/// The number of a generation.
+fn generation(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a generation is a number: `dormouse generations N` lists them".into())
+}
+
+/// The number of a version.
+fn version(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a version is a number: `dormouse zone history N:PATH` lists them".into())
+}
+
 /// A time of at least zero seconds, in seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "give a number of seconds".to_string())?;
@@ -100,15 +110,17 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
+#[command(override_usage = "dormouse run [OPTIONS] AGENT.wasm [ARGS]...")]
 pub struct RunArguments {
-    /// The agent's name: its zones are kept under it [default: from the component's file name]
+    /// The agent's name: its zones are kept under it, also for what is built anew [default: from the
+    /// component's file name]
     #[arg(long, value_name = "N")]
     pub name: Option<String>,
     /// An environment variable for the guest; without a value, this process's own
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
     /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
-    /// made when it is missing: NAME=/MOUNT[:ro][:QUOTA]
+    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// End the run after this many seconds
@@ -118,7 +130,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub raw: bool,
     /// The component, or a preview 1 module; whatever follows is for the guest
-    #[arg(value_name = "AGENT.wasm [ARGS]", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "AGENT.wasm", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<String>,
 }
 
@@ -129,7 +141,7 @@ pub struct NewArguments {
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
     /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
-    /// made when it is missing: NAME=/MOUNT[:ro][:QUOTA]
+    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// Print JSON
@@ -138,7 +150,7 @@ pub struct NewArguments {
     /// The agent's name
     #[arg(value_name = "N")]
     pub name: String,
-    /// The component
+    /// The component, or a preview 1 module
     #[arg(value_name = "AGENT.wasm")]
     pub component: PathBuf,
     /// Arguments for the guest
@@ -217,7 +229,7 @@ pub struct ForkArguments {
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub count: usize,
     /// The generation to begin from [default: as the agent stands]
-    #[arg(long, value_name = "GEN")]
+    #[arg(long, value_name = "GEN", value_parser = generation)]
     pub at: Option<u64>,
     /// Print JSON
     #[arg(long)]
@@ -240,7 +252,7 @@ pub struct GenerationArguments {
     #[arg(value_name = "N")]
     pub agent: String,
     /// The generation
-    #[arg(value_name = "GEN")]
+    #[arg(value_name = "GEN", value_parser = generation)]
     pub generation: u64,
 }
 
@@ -267,7 +279,7 @@ pub enum ZoneCommand {
         #[arg(short = 'R', long)]
         recursive: bool,
         /// As it was in this generation
-        #[arg(long, value_name = "GEN")]
+        #[arg(long, value_name = "GEN", value_parser = generation)]
         at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN][:PATH]")]
@@ -276,7 +288,7 @@ pub enum ZoneCommand {
     /// Print a file
     Cat {
         /// As it was in this generation
-        #[arg(long, value_name = "GEN")]
+        #[arg(long, value_name = "GEN", value_parser = generation)]
         at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN]:PATH")]
@@ -300,7 +312,7 @@ pub enum ZoneCommand {
     /// otherwise to LOCAL itself. `N:FOLDER/.` copies what is in the folder, and not the folder.
     Get {
         /// As it was in this generation
-        #[arg(long, value_name = "GEN")]
+        #[arg(long, value_name = "GEN", value_parser = generation)]
         at: Option<u64>,
         /// The agent and the path
         #[arg(value_name = "N[@GEN]:PATH")]
@@ -332,7 +344,7 @@ pub enum ZoneCommand {
         #[arg(long)]
         json: bool,
         /// Only what came after this version
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long, value_name = "VERSION", value_parser = version)]
         after: Option<u64>,
         /// At most so many
         #[arg(long, value_name = "COUNT", default_value_t = 1000)]
@@ -344,7 +356,7 @@ pub enum ZoneCommand {
     /// Publish an earlier version of a file as its new version
     Rollback {
         /// Only if the file stands at this version
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long, value_name = "VERSION", value_parser = version)]
         expect: Option<u64>,
         /// Print JSON
         #[arg(long)]
@@ -353,7 +365,7 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
         /// The version, as `zone history` lists it
-        #[arg(value_name = "VERSION")]
+        #[arg(value_name = "VERSION", value_parser = version)]
         version: u64,
     },
     /// List the files that are gone from semantic or procedural memory, and can be rolled back
@@ -396,10 +408,10 @@ pub enum ZoneCommand {
         #[arg(value_name = "N:PATH")]
         place: String,
         /// The generation before
-        #[arg(value_name = "GEN")]
+        #[arg(value_name = "GEN", value_parser = generation)]
         before: Option<u64>,
         /// The generation after [default: what stands now]
-        #[arg(value_name = "GEN")]
+        #[arg(value_name = "GEN", value_parser = generation)]
         after: Option<u64>,
     },
     /// Erase a file for good: from all its versions, from generations, and from the store's files

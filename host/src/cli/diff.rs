@@ -1,6 +1,6 @@
 //! `diff` and `zone diff`.
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, ZoneDifferences};
@@ -8,20 +8,21 @@ use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{DifferenceKind, FileDifference, FileSide};
 
 use super::args::{DiffArguments, DiffOptions};
-use super::output::{print_json, say, size};
+use super::output::{OfAgent, print_json, say, size};
 use super::terminal::escape;
 use crate::{Agent, Host};
 
 /// `N[@GEN]`.
 fn point(host: &Host, text: &str) -> anyhow::Result<(Agent, Option<GenerationNumber>)> {
     let (name, generation) = match text.split_once('@') {
-        Some((name, number)) => {
-            let number = number.parse().map_err(|_| anyhow!("`{number}` is no generation: write N@GEN"))?;
-            (name, Some(GenerationNumber(number)))
-        }
+        Some((name, number)) => (name, Some(GenerationNumber(super::zone::generation_of(name, number)?))),
         None => (text, None),
     };
-    Ok((host.agent(name)?, generation))
+    let agent = host.agent(name)?;
+    if let Some(number) = generation {
+        agent.disk().generation(number).with_context(|| OfAgent(name.into()))?;
+    }
+    Ok((agent, generation))
 }
 
 /// Compares all zones of two agents, or of two generations of one.
@@ -33,7 +34,7 @@ pub fn diff(host: &Host, a: &DiffArguments) -> anyhow::Result<u8> {
 
 /// Compares one zone of an agent at two generations, below a path.
 pub fn of_zone(
-    agent: &Agent,
+    (agent, name): (&Agent, &str),
     zone: u16,
     below: &str,
     generations: (Option<u64>, Option<u64>),
@@ -45,7 +46,8 @@ pub fn of_zone(
     };
     let zones = agent.disk().zones();
     let spec = zones.get(usize::from(zone)).ok_or_else(|| anyhow!("the zone is gone"))?;
-    let mut files = agent.disk().diff(zone, Some(before), after)?;
+    let files = agent.disk().diff(zone, Some(before), after);
+    let mut files = files.with_context(|| OfAgent(name.into()))?;
     let inside = |path: &[u8]| {
         let rest = path.strip_prefix(below.as_bytes());
         below.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

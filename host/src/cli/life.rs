@@ -4,7 +4,7 @@ use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, StoreError};
 
 use super::args::{ForkArguments, GenerationArguments, OneAgent};
-use super::output::{age, duration, print_json, print_table, say, size, table, time};
+use super::output::{OfAgent, age, count, duration, print_json, print_table, say, size, table, time};
 use super::stop::{stopped, unless};
 use super::{INTERRUPTED, run};
 use crate::agent::AgentName;
@@ -49,7 +49,8 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
 
 pub async fn pin(host: &Host, a: &GenerationArguments, pinned: bool) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    let changed = agent.pin(GenerationNumber(a.generation), pinned).await.with_context(|| a.agent.clone())?;
+    let changed = agent.pin(GenerationNumber(a.generation), pinned).await;
+    let changed = changed.with_context(|| OfAgent(a.agent.clone()))?;
     if a.json {
         print_json(&json!({
             "agent": a.agent, "generation": a.generation, "pinned": pinned, "changed": changed,
@@ -68,7 +69,8 @@ pub async fn pin(host: &Host, a: &GenerationArguments, pinned: bool) -> anyhow::
 
 pub async fn rewind(host: &Host, a: &GenerationArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    let made = agent.rewind(GenerationNumber(a.generation)).await.with_context(|| a.agent.clone())?;
+    let made = agent.rewind(GenerationNumber(a.generation)).await;
+    let made = made.with_context(|| OfAgent(a.agent.clone()))?;
     if a.json {
         print_json(&json!({ "agent": a.agent, "rewound_to": a.generation, "generation": made.0 }))?;
     } else {
@@ -114,7 +116,9 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
     let names = names(host, a)?;
     let started = std::time::Instant::now();
     let forks = agent.fork(&names, a.at.map(GenerationNumber)).await.map_err(|e| match e {
-        AgentError::Store(StoreError::NoGeneration { .. }) => anyhow::Error::new(e).context(a.agent.clone()),
+        AgentError::Store(StoreError::NoGeneration { .. }) => {
+            anyhow::Error::new(e).context(OfAgent(a.agent.clone()))
+        }
         e => e.into(),
     })?;
     let took = started.elapsed();
@@ -134,7 +138,7 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
         say(format_args!("... and {} more", names.len() - 20))?;
     }
     if names.len() > 1 {
-        say(format_args!("{} forks in {}", names.len(), duration(took)))?;
+        say(format_args!("{} in {}", count(names.len() as u64, "fork"), duration(took)))?;
     }
     Ok(0)
 }
@@ -146,7 +150,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Paused => "paused".into(),
         Cause::Forked => "forked".into(),
         Cause::Rewound(to) => format!("rewound to {to}"),
-        Cause::Operated => "operator's files".into(),
+        Cause::Operated => "operator".into(),
         Cause::Side(reason) => format!("side: {}", reason.lines().next().unwrap_or_default()),
     }
 }

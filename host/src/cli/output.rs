@@ -1,5 +1,7 @@
 //! What people read: tables, sizes, ages, errors.
 
+use std::error::Error;
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +18,9 @@ use super::terminal::escape;
 use super::words;
 use crate::AgentError;
 
+/// What helps where an agent is not found.
+pub const LISTS_AGENTS: &str = "`dormouse ps` lists the agents";
+
 /// Prints an error: what happened, why, and what to do next.
 pub fn report(e: &anyhow::Error) {
     if e.chain().any(|c| {
@@ -26,7 +31,7 @@ pub fn report(e: &anyhow::Error) {
     let mut text = words::told(e);
     if let Some(hint) = hint(e) {
         text.push_str("\n  ");
-        text.push_str(hint);
+        text.push_str(&hint);
     }
     // an error can quote a guest
     anstream::eprintln!("dormouse: {}", escape(&text));
@@ -53,23 +58,46 @@ fn is_damage(e: &StoreError) -> bool {
     )
 }
 
-fn hint(e: &anyhow::Error) -> Option<&'static str> {
+/// The agent that an error is about, as context of it.
+#[derive(Debug)]
+pub struct OfAgent(pub String);
+
+impl fmt::Display for OfAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn hint(e: &anyhow::Error) -> Option<String> {
+    let name = e.downcast_ref::<OfAgent>().map_or("N", |it| &it.0);
+    if e.chain().any(|it| matches!(store_error(it), Some(StoreError::NoGeneration { .. }))) {
+        return Some(format!("`dormouse generations {name}` lists those that are kept"));
+    }
+    fixed_hint(e).map(Into::into)
+}
+
+/// The store's error that `e` is, wrapped or not.
+fn store_error<'e>(e: &'e (dyn Error + 'static)) -> Option<&'e StoreError> {
+    match e.downcast_ref::<AgentError>() {
+        Some(AgentError::Store(e)) => Some(e),
+        Some(_) => None,
+        None => e.downcast_ref::<StoreError>(),
+    }
+}
+
+fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
     for cause in e.chain() {
-        let store = match cause.downcast_ref::<AgentError>() {
-            Some(AgentError::NoAgent(_)) => return Some("`dormouse ps` lists the agents"),
+        match cause.downcast_ref::<AgentError>() {
+            Some(AgentError::NoAgent(_)) => return Some(LISTS_AGENTS),
             Some(e) if e.is_no_space() => return Some("nothing was lost: free some space and try again"),
-            Some(AgentError::Store(e)) => Some(e),
-            _ => cause.downcast_ref::<StoreError>(),
-        };
-        match store {
+            _ => {}
+        }
+        match store_error(cause) {
             Some(StoreError::NameTaken(_)) => {
                 return Some("choose another name, or remove that agent with `dormouse rm`");
             }
             Some(StoreError::Locked { .. }) => {
                 return Some("wait for it to end, or use another store with --store DIR");
-            }
-            Some(StoreError::NoGeneration { .. }) => {
-                return Some("`dormouse generations N` lists those that are kept");
             }
             Some(StoreError::DamagedAgent { .. }) => {
                 return Some("the other agents are as they were; `dormouse rm N` removes this one");
@@ -118,7 +146,7 @@ pub fn print_table(table: &Table) -> anyhow::Result<()> {
 }
 
 /// Prints a line; a reader that has gone is an error, not a panic.
-pub fn say(line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+pub fn say(line: fmt::Arguments<'_>) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }
 
@@ -136,6 +164,16 @@ pub fn print_json_line<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
     serde_json::to_writer(&mut out, value)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// A time that others stand under, in a table: of one width, and as precise as times are.
+pub fn column_time(t: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(t.0)).map_or_else(|_| t.0.to_string(), |t| format!("{t:.9}"))
+}
+
+/// A number of things, of which `one` is one: `1 file`, `2 files`.
+pub fn count(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// A time for JSON.
@@ -193,5 +231,22 @@ mod tests {
         assert_eq!(duration(Duration::from_nanos(14_250)), "14.2 us");
         assert_eq!(duration(Duration::from_millis(12)), "12.0 ms");
         assert_eq!(duration(Duration::from_secs(2)), "2.0 s");
+        assert_eq!(["0 files", "1 file", "2 files"].map(String::from), [0, 1, 2].map(|n| count(n, "file")));
+    }
+
+    #[test]
+    fn times_in_columns_have_one_width() {
+        let (whole, part) = (Timestamp(1_800_000_000_000_000_000), Timestamp(1_800_000_000_120_000_000));
+        assert_eq!(column_time(part), "2027-01-15T08:00:00.120000000Z");
+        assert_eq!(column_time(whole).len(), column_time(part).len());
+    }
+
+    #[test]
+    fn a_generation_that_is_not_there_is_looked_for_where_it_may_be() {
+        let missing = || StoreError::NoGeneration { generation: zone_vfs::id::GenerationNumber(7) };
+        let of_agent = anyhow::Error::new(AgentError::from(missing())).context(OfAgent("scribe".into()));
+        assert_eq!(words::told(&of_agent), "scribe: no generation 7");
+        let hint = hint(&of_agent.context("more"));
+        assert_eq!(hint.as_deref(), Some("`dormouse generations scribe` lists those that are kept"));
     }
 }

@@ -1,20 +1,20 @@
 //! What is stored: `du`, `reap`, `fsck`, `backup` and `restore`.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::json;
-use zone_vfs::store::{Bytes, Damage, Finding, Given, ReapReport};
+use zone_vfs::store::{Bytes, Damage, Finding, Given, ReapReport, StoreError};
 
 use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
-use super::output::{print_json, print_table, say, size, table};
+use super::output::{count, print_json, print_table, say, size, table};
 use super::progress::Working;
 use super::terminal::escape;
-use crate::Host;
 use crate::upkeep::{ReapRules, Reaped};
+use crate::{AgentError, Host};
 
 fn rules(a: &ReapArguments) -> ReapRules {
     ReapRules {
@@ -89,13 +89,13 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     }
     if r.versions.events > 0 {
         say(format_args!(
-            "{} old versions, deletions and renames {would}given back, with {} of content",
-            r.versions.events,
+            "{} (old versions, deletions, renames) {would}given back, with {} of content",
+            count(r.versions.events, "event"),
             size(r.versions.bytes)
         ))?;
     }
     if r.generations > 0 {
-        say(format_args!("{} generations {would}dropped", r.generations))?;
+        say(format_args!("{} {would}dropped", count(r.generations, "generation")))?;
     }
     for (what, given) in [
         ("only removed agents needed", r.from_agents),
@@ -113,7 +113,7 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         size(reaped.image_bytes)
     ))?;
     if reaped.archived > 0 {
-        say(format_args!("images of {} generations were archived", reaped.archived))?;
+        say(format_args!("archived the images of {}", count(reaped.archived, "generation")))?;
     }
     if reaped.cached_bytes > 0 {
         say(format_args!("image files that the archive has too: {}", size(reaped.cached_bytes)))?;
@@ -126,9 +126,9 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     }
     if r.swept.held_segments > 0 {
         eprintln!(
-            "dormouse: {} segments are kept as they are, since what hangs on that may lie there; once what is \
-             damaged is repaired (`dormouse fsck --repair`) or removed (`dormouse rm`), they can be swept",
-            r.swept.held_segments
+            "dormouse: kept as they are: {}, where what hangs on that may lie; this ends once what is damaged is \
+             repaired (`dormouse fsck --repair`) or removed (`dormouse rm`)",
+            count(r.swept.held_segments, "segment")
         );
     }
     if r.over_budget {
@@ -266,8 +266,9 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
     } else {
         let frames = size(report.bytes);
         say(format_args!(
-            "{} frames of {frames} were read, and {} images",
-            report.frames, images.generations
+            "read {} of {frames}, and {}",
+            count(report.frames, "frame"),
+            count(images.generations, "image")
         ))?;
         if findings > 0 {
             let agents = report.damaged_agents;
@@ -340,7 +341,12 @@ fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: boo
             "earlier_frames": r.earlier, "files": r.files, "damage": r.damage,
         }))?;
     } else if !quiet {
-        say(format_args!("{path}: {}, {} frames and {} files", size(r.bytes), r.frames, r.files))?;
+        say(format_args!(
+            "{path}: {}, {} and {}",
+            size(r.bytes),
+            count(r.frames, "frame"),
+            count(r.files, "file")
+        ))?;
     }
     for damage in &r.damage {
         eprintln!("dormouse: not in the backup: {}", escape(damage));
@@ -348,16 +354,31 @@ fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: boo
     Ok(u8::from(!r.damage.is_empty()))
 }
 
+/// An error of one of the backups names its file.
+fn of_part(e: AgentError, files: &[PathBuf]) -> anyhow::Error {
+    if let AgentError::Store(StoreError::BackupPart { part, reason }) = &e
+        && let Some(file) = part.checked_sub(1).and_then(|index| files.get(index))
+    {
+        let file = if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() };
+        return anyhow!("{file} {reason}");
+    }
+    e.into()
+}
+
 /// Restores into the store's folder, which is not open.
 pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
-    let mut sources: Vec<Box<dyn Read>> = Vec::new();
+    let mut files = Vec::new();
     for from in &a.from {
+        if from.is_dir() {
+            files.extend(parts(from)?);
+        } else {
+            files.push(from.clone());
+        }
+    }
+    let mut sources: Vec<Box<dyn Read>> = Vec::new();
+    for from in &files {
         if from.as_os_str() == "-" {
             sources.push(Box::new(std::io::stdin()));
-        } else if from.is_dir() {
-            for part in parts(from)? {
-                sources.push(Box::new(std::io::BufReader::new(File::open(part)?)));
-            }
         } else {
             let file = File::open(from).with_context(|| format!("the backup {}", from.display()))?;
             sources.push(Box::new(std::io::BufReader::new(file)));
@@ -372,7 +393,7 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
     let mut parts: Vec<&mut dyn Read> = sources.iter_mut().map(|s| &mut **s as &mut dyn Read).collect();
     let report = {
         let _working = Working::on("restoring".into());
-        Host::restore(folder, &mut parts)?
+        Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?
     };
     for damage in &report.damage {
         eprintln!("dormouse: was damaged when the backup was made: {}", escape(damage));
@@ -382,13 +403,12 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
             &json!({ "frames": report.frames, "files": report.files.len(), "damage": report.damage }),
         )?;
     } else {
-        let count = report.files.len();
-        writeln!(
-            std::io::stdout(),
-            "restored {}: {} frames and {count} files",
+        say(format_args!(
+            "restored {}: {} and {}",
             folder.display(),
-            report.frames
-        )?;
+            count(report.frames, "frame"),
+            count(report.files.len() as u64, "file")
+        ))?;
     }
     Ok(0)
 }

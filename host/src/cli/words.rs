@@ -6,8 +6,9 @@
 use std::error::Error;
 
 use zone_vfs::store::StoreError;
-use zone_vfs::zone::{Cause, ErrorCode, ZoneError};
+use zone_vfs::zone::{Cause, ErrorCode, Measure, ZoneError};
 
+use super::output::size;
 use crate::AgentError;
 
 /// What a code of a zone's means, as other systems say it.
@@ -51,6 +52,10 @@ pub fn meaning(code: ErrorCode) -> &'static str {
     }
 }
 
+fn kept_in(of: Measure) -> &'static str {
+    if of == Measure::HistoryBytes { "for old versions " } else { "" }
+}
+
 /// An error of a zone's: its meaning, then the rule or the fault behind it.
 fn of_zone(e: &ZoneError) -> String {
     let what = meaning(e.code);
@@ -58,6 +63,12 @@ fn of_zone(e: &ZoneError) -> String {
         None => what.into(),
         // a refusal says what is not permitted, and by which rule
         Some(Cause::Refused(refusal)) => refusal.to_string(),
+        // the code of these says less, or something else
+        Some(cause @ (Cause::Changed { .. } | Cause::NoVersion(_))) => cause.to_string(),
+        Some(Cause::Full { of: of @ (Measure::Bytes | Measure::HistoryBytes), used, more, quota }) => {
+            let (used, more, quota) = (size(*used), size(*more), size(*quota));
+            format!("{what}: {used} of {quota} {}are used, {more} more would be", kept_in(*of))
+        }
         Some(cause) => format!("{what}: {cause}"),
     }
 }
@@ -97,6 +108,8 @@ pub fn told(e: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zone_vfs::id::Version;
+
     use super::*;
 
     #[test]
@@ -105,6 +118,24 @@ mod tests {
             let words = meaning(*code);
             assert!(!words.contains('-') || *code == ErrorCode::ReadOnly, "{words}");
         }
+    }
+
+    #[test]
+    fn what_is_behind_a_code_is_told_once() {
+        let told = |code, cause| of_zone(&ZoneError { code, cause: Some(cause) });
+        let full = Cause::Full { of: Measure::Bytes, used: 1 << 20, more: 512, quota: 1 << 20 };
+        assert_eq!(
+            told(ErrorCode::Quota, full),
+            "the zone's quota is used up: 1.0 MiB of 1.0 MiB are used, 512 B more would be"
+        );
+        let full = Cause::Full { of: Measure::Inodes, used: 7, more: 1, quota: 7 };
+        assert_eq!(
+            told(ErrorCode::Quota, full),
+            "the zone's quota is used up: 7 of 7 inodes are used, and 1 more were asked for"
+        );
+        let changed = Cause::Changed { found: Some(Version(8)) };
+        assert_eq!(told(ErrorCode::Busy, changed), "the file has changed: it is at version 8");
+        assert_eq!(told(ErrorCode::NoEntry, Cause::NoVersion(Version(999))), "no version 999");
     }
 
     #[test]

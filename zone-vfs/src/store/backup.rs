@@ -144,18 +144,33 @@ pub struct RestoreReport {
 pub trait ReadSeek: Read + Seek {}
 impl<T: Read + Seek> ReadSeek for T {}
 
+/// What is wrong with a backup, in words that go on after its name.
 fn bad(reason: impl Into<String>) -> StoreError {
     StoreError::Backup(reason.into())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn reading(error: std::io::Error) -> StoreError {
-    bad(format!("it cannot be read: {error}"))
+    bad(format!("cannot be read: {error}"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn writing(error: std::io::Error) -> StoreError {
-    bad(format!("it cannot be written: {error}"))
+    bad(format!("cannot be written: {error}"))
+}
+
+const NO_BACKUP: &str = "is no backup";
+
+fn no_backup() -> StoreError {
+    bad(NO_BACKUP)
+}
+
+fn nothing() -> StoreError {
+    bad("is missing: there is nothing to restore")
+}
+
+fn truncated() -> StoreError {
+    bad("is truncated: it ends in the middle")
 }
 
 struct Header {
@@ -179,18 +194,30 @@ impl Header {
         bytes
     }
 
-    fn decode(mut bytes: [u8; HEADER]) -> Result<Self, StoreError> {
-        if bytes[..8] != *MAGIC {
-            return Err(bad("it is none"));
+    fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
+        let mut bytes = [0; HEADER];
+        let (magic, rest) = bytes.split_at_mut(MAGIC.len());
+        // what does not even begin like one
+        match from.fill(magic) {
+            Err(_) if from.is_cut => return Err(no_backup()),
+            read => read?,
         }
+        if magic != MAGIC {
+            return Err(no_backup());
+        }
+        from.fill(rest)?;
+        Self::decode(bytes)
+    }
+
+    fn decode(mut bytes: [u8; HEADER]) -> Result<Self, StoreError> {
         let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         if version > VERSION {
-            return Err(bad(format!("it has format {version}; this program reads up to {VERSION}")));
+            return Err(bad(format!("has format {version}; this program reads up to {VERSION}")));
         }
         let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         bytes[12..16].fill(0);
         if crc32fast::hash(&bytes) != stated {
-            return Err(bad("its header is damaged"));
+            return Err(bad("is damaged: its header does not match its checksum"));
         }
         let uuid = |at: usize| {
             let mut id = [0; 16];
@@ -208,11 +235,13 @@ struct Through<'a, T: ?Sized> {
     stream: &'a mut T,
     hasher: blake3::Hasher,
     bytes: u64,
+    /// It ended before what was asked for.
+    is_cut: bool,
 }
 
 impl<'a, T: ?Sized> Through<'a, T> {
     fn new(stream: &'a mut T) -> Self {
-        Self { stream, hasher: blake3::Hasher::new(), bytes: 0 }
+        Self { stream, hasher: blake3::Hasher::new(), bytes: 0, is_cut: false }
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -236,7 +265,10 @@ impl Through<'_, dyn Read + '_> {
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.stream.read_exact(bytes).map_err(reading)?;
+        if let Err(e) = self.stream.read_exact(bytes) {
+            self.is_cut |= e.kind() == std::io::ErrorKind::UnexpectedEof;
+            return Err(if self.is_cut { truncated() } else { reading(e) });
+        }
         self.note(bytes);
         Ok(())
     }
@@ -272,7 +304,7 @@ impl Store {
         let io = |source| StoreError::Io { what: format!("restoring into {}", folder.display()), source };
         let filled = folder.exists() && std::fs::read_dir(folder).map_err(io)?.next().is_some();
         if filled {
-            return Err(bad(format!("{} is not empty", folder.display())));
+            return Err(bad(format!("cannot be restored into {}, which is not empty", folder.display())));
         }
         let device = device::open(folder, DeviceKind::Blocking).map_err(io)?;
         Self::restore_on(&device, parts, file)
@@ -293,9 +325,9 @@ impl Store {
         };
         let mut end = None;
         for (index, part) in parts.iter_mut().enumerate() {
-            end = Some(restoring.part(index, *part, file)?);
+            end = Some(restoring.part(*part, file).map_err(|e| e.of_backup_part(index + 1))?);
         }
-        let Some(end) = end else { return Err(bad("there is none")) };
+        let Some(end) = end else { return Err(nothing()) };
         restoring.finish(end)
     }
 }
@@ -330,7 +362,7 @@ impl End {
         let catalogue = Hash(from.take()?);
         let count = u64::from_le_bytes(from.take()?);
         if count > MAX_ITEMS {
-            return Err(bad("it has more frames than any has"));
+            return Err(bad("is damaged: it names more frames than any has"));
         }
         let mut addresses = Vec::new();
         for _ in 0..count {
@@ -338,7 +370,7 @@ impl End {
         }
         let count = u64::from_le_bytes(from.take()?);
         if count > MAX_ITEMS {
-            return Err(bad("it has more files than any has"));
+            return Err(bad("is damaged: it names more files than any has"));
         }
         let mut files = Vec::new();
         for _ in 0..count {
@@ -351,24 +383,23 @@ impl End {
 fn read_name(from: &mut Through<'_, dyn Read + '_>) -> Result<String, StoreError> {
     let len = usize::from(u16::from_le_bytes(from.take()?));
     if len > MAX_FILE_NAME {
-        return Err(bad("a file in it has too long a name"));
+        return Err(bad("is damaged: a file in it has too long a name"));
     }
     let mut name = vec![0; len];
     from.fill(&mut name)?;
-    String::from_utf8(name).map_err(|_| bad("a file in it has no sound name"))
+    String::from_utf8(name).map_err(|_| bad("is damaged: the name of a file in it is no text"))
 }
 
 /// The header and the end of an earlier backup, without what lies between.
 fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
-    let mut header = [0; HEADER];
     from.seek(SeekFrom::Start(0)).map_err(reading)?;
-    from.read_exact(&mut header).map_err(reading)?;
-    let header = Header::decode(header)?;
+    let mut start = ReadOnly(from);
+    let header = Header::read(&mut Through::new(&mut start as &mut dyn Read))?;
     let mut trailer = [0; TRAILER];
     from.seek(SeekFrom::End(-(TRAILER as i64))).map_err(reading)?;
     from.read_exact(&mut trailer).map_err(reading)?;
     if trailer[8..] != *MAGIC {
-        return Err(bad("it was not finished"));
+        return Err(bad("is truncated, or was not finished"));
     }
     let mut at = [0; 8];
     at.copy_from_slice(&trailer[..8]);
@@ -376,7 +407,7 @@ fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
     let mut stream = ReadOnly(from);
     let mut through = Through::new(&mut stream as &mut dyn Read);
     if through.take::<1>()? != [END] {
-        return Err(bad("its end is damaged"));
+        return Err(bad("is damaged: its end is not where it says"));
     }
     Ok((header, End::read(&mut through)?))
 }
@@ -402,9 +433,9 @@ impl Shared {
         let (mut have, mut have_files, mut before) = (Marks::default(), BTreeSet::new(), Uuid::nil());
         let key = open::read_key_file(device)?;
         if let Some(since) = since {
-            let (header, end) = read_ends(since)?;
+            let (header, end) = read_ends(since).map_err(StoreError::of_backup_before)?;
             if header.key != key {
-                return Err(bad("the one before is another store's"));
+                return Err(bad("before it is another store's"));
             }
             before = header.id;
             for place in end.addresses.iter().filter_map(|hash| self.segments.locate(hash).ok()) {
@@ -431,7 +462,7 @@ impl Shared {
         let backed_up = BackedUp { segments: &self.segments, catalogue: *catalogue, is_whole };
         for file in files(&backed_up)? {
             if file.name.len() > MAX_FILE_NAME {
-                return Err(bad(format!("the name of the file {} is too long", file.name)));
+                return Err(bad(format!("cannot be made: the name of the file {} is too long", file.name)));
             }
             listed.push((file.name.clone(), file.hash));
             if !have_files.contains(&(file.name.clone(), file.hash)) {
@@ -452,7 +483,9 @@ impl Shared {
 }
 
 fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result<(), StoreError> {
-    let failed = |error: std::io::Error| bad(format!("the file {} cannot be read: {error}", file.name));
+    let failed = |error: std::io::Error| {
+        bad(format!("cannot be made: the file {} cannot be read: {error}", file.name))
+    };
     out.put(&[FILE])?;
     out.put(&(file.name.len() as u16).to_le_bytes())?;
     out.put(file.name.as_bytes())?;
@@ -469,7 +502,7 @@ fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result
         left -= part as u64;
     }
     if *hasher.finalize().as_bytes() != file.hash {
-        return Err(bad(format!("the file {} is not what it was said to be", file.name)));
+        return Err(bad(format!("cannot be made: the file {} is not what it was said to be", file.name)));
     }
     Ok(())
 }
@@ -525,18 +558,35 @@ struct Restoring {
 impl Restoring {
     fn part(
         &mut self,
-        index: usize,
         part: &mut dyn Read,
         file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
     ) -> Result<End, StoreError> {
         let mut from = Through::new(part);
-        let header = Header::decode(from.take()?)?;
-        if header.since != self.last {
-            let wanted = if header.since.is_nil() { "none" } else { "another" };
-            return Err(bad(format!("part {} follows {wanted}, not the one before", index + 1)));
+        let read = self.read_part(&mut from, file);
+        // wherever its end was met, that is what is wrong
+        if from.is_cut && !matches!(&read, Err(StoreError::Backup(reason)) if reason == NO_BACKUP) {
+            return Err(truncated());
         }
+        read
+    }
+
+    fn read_part(
+        &mut self,
+        from: &mut Through<'_, dyn Read + '_>,
+        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+    ) -> Result<End, StoreError> {
+        let header = Header::read(from)?;
         if self.key.is_some_and(|key| key != header.key) {
-            return Err(bad(format!("part {} is another store's", index + 1)));
+            return Err(bad("is another store's than those before it"));
+        }
+        if header.since != self.last {
+            return Err(bad(match (self.last.is_nil(), header.since.is_nil()) {
+                (true, _) => "has only what changed since an earlier backup, which has to come before it",
+                (false, true) => "is of everything, and follows no other: restore it alone",
+                (false, false) => {
+                    "has only what changed since another backup than the one that comes before it"
+                }
+            }));
         }
         self.last = header.id;
         let segments = self.segments(&header.key)?;
@@ -546,19 +596,20 @@ impl Restoring {
                     let frame = segments.read_frame(&mut |bytes| {
                         from.fill(bytes).map_err(|e| std::io::Error::other(e.to_string()))
                     });
-                    let frame = frame.map_err(|reason| bad(format!("a frame in it is damaged: {reason}")))?;
+                    let frame =
+                        frame.map_err(|reason| bad(format!("is damaged: a frame in it: {reason}")))?;
                     segments.put_frame(&frame)?;
                     self.report.frames += 1;
                 }
-                [FILE] => read_file(&mut from, file)?,
+                [FILE] => read_file(from, file)?,
                 [END] => break,
-                _ => return Err(bad("it is damaged")),
+                _ => return Err(bad("is damaged: what comes next in it is nothing that a backup has")),
             }
         }
-        let end = End::read(&mut from)?;
+        let end = End::read(from)?;
         let sum = *from.hasher.finalize().as_bytes();
         if from.take::<32>()? != sum {
-            return Err(bad("its checksum is wrong"));
+            return Err(bad("is damaged: its checksum is wrong"));
         }
         Ok(end)
     }
@@ -578,14 +629,14 @@ impl Restoring {
 
     /// Verifies that all is there, and only then makes the superblock: without it there is no store.
     fn finish(mut self, end: End) -> Result<RestoreReport, StoreError> {
-        let Some(segments) = self.segments.take() else { return Err(bad("there is none")) };
+        let Some(segments) = self.segments.take() else { return Err(nothing()) };
         for address in &end.addresses {
-            segments.read(address).map_err(|e| bad(format!("it is not complete: {e}")))?;
+            segments.read(address).map_err(|e| bad(format!("is not complete: {e}")))?;
         }
         let mut checker =
             Checker { segments: &segments, seen: Marks::default(), damage: &mut self.report.damage };
         Reach::new(&segments, &mut checker).catalogue(&end.catalogue)?;
-        segments.read(&end.catalogue).map_err(|e| bad(format!("it is not complete: {e}")))?;
+        segments.read(&end.catalogue).map_err(|e| bad(format!("is not complete: {e}")))?;
         segments.flush()?;
         segments.close();
         let mut superblock = SuperblockFile::create(&*self.device)?;
@@ -603,9 +654,10 @@ fn read_file(
     let len = u64::from_le_bytes(from.take()?);
     let hash: [u8; 32] = from.take()?;
     let mut content = Content { from, left: len, hasher: blake3::Hasher::new() };
-    file(&name, len, &mut content).map_err(|e| bad(format!("the file {name} cannot be written: {e}")))?;
+    file(&name, len, &mut content)
+        .map_err(|e| bad(format!("cannot be restored: the file {name} cannot be written: {e}")))?;
     if content.left > 0 || *content.hasher.finalize().as_bytes() != hash {
-        return Err(bad(format!("the file {name} in it is damaged, or was not read to its end")));
+        return Err(bad(format!("is damaged: the file {name} in it, unless it was not read to its end")));
     }
     Ok(())
 }

@@ -79,9 +79,17 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
-    /// A backup cannot be written, read, or used.
-    #[error("the backup: {0}")]
+    /// A backup cannot be written, read, or used, for a reason that goes on after its name.
+    #[error("the backup {0}")]
     Backup(String),
+    /// One of the backups that a store is restored from cannot be used.
+    #[error("part {part} of what is to be restored {reason}")]
+    BackupPart {
+        /// Which of them, counted from 1.
+        part: usize,
+        /// Why not, in words that go on after its name.
+        reason: String,
+    },
     /// No agent of this id.
     #[error("no agent {0}")]
     NoAgent(AgentId),
@@ -196,6 +204,22 @@ impl StoreError {
             }
             Self::Zone(e) => e.code == crate::zone::ErrorCode::Io,
             _ => false,
+        }
+    }
+
+    /// This, of the backup since which another is made.
+    pub(super) fn of_backup_before(self) -> Self {
+        match self {
+            Self::Backup(reason) => Self::Backup(format!("before it {reason}")),
+            other => other,
+        }
+    }
+
+    /// This, of one of the backups that are restored; counted from 1.
+    pub(super) fn of_backup_part(self, part: usize) -> Self {
+        match self {
+            Self::Backup(reason) => Self::BackupPart { part, reason },
+            other => other,
         }
     }
 

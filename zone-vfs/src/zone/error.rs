@@ -104,6 +104,31 @@ error_codes! {
     CrossDevice = "cross-device",
 }
 
+/// What a quota bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes of files and link targets.
+    Bytes,
+    /// Files, folders, links, and names beyond the first of each.
+    Inodes,
+    /// Bytes that versions added to the history.
+    HistoryBytes,
+    /// Events in the history.
+    HistoryEvents,
+}
+
+impl Measure {
+    /// What is counted, as it follows a number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+            Self::HistoryBytes => "bytes of old versions",
+            Self::HistoryEvents => "events in the history",
+        }
+    }
+}
+
 /// Why, beyond the code that the guest is told.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
@@ -113,6 +138,21 @@ pub enum Cause {
     /// A rule of the filesystem refuses it.
     #[error("{0}")]
     Rule(&'static str),
+    /// The quota does not allow for it.
+    #[error("{used} of {quota} {} are used, and {more} more were asked for", .of.name())]
+    Full {
+        /// What there is no more of.
+        of: Measure,
+        /// How many are used and charged.
+        used: u64,
+        /// How many more were asked for.
+        more: u64,
+        /// How many may be used.
+        quota: u64,
+    },
+    /// The file has no version of this number, or has it no more.
+    #[error("no version {0}")]
+    NoVersion(Version),
     /// What a conditional operation expected does not hold.
     #[error("the file has changed: {}", .found.map_or_else(
         || "it has no version".to_string(),

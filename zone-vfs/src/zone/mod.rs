@@ -40,7 +40,7 @@ use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 pub use compare::{
     DifferenceKind, FileDifference, FileSide, MAX_DIFFERENCE_BYTES, MAX_DIFFERENCES, Sameness,
 };
-pub use error::{Cause, ErrorCode, ZoneError};
+pub use error::{Cause, ErrorCode, Measure, ZoneError};
 pub use feed::KEPT_CHANGES;
 pub use held::ContentIds;
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
@@ -309,10 +309,16 @@ impl Zone {
         let fits = |used: u64, more: u64, quota: u64| {
             more == 0 || used.checked_add(more).is_some_and(|sum| sum <= quota)
         };
-        if fits(charged.bytes, bytes, self.quota.bytes) && fits(charged.inodes, inodes, self.quota.inodes) {
-            return Ok(());
+        for (of, used, more, quota) in [
+            (Measure::Bytes, charged.bytes, bytes, self.quota.bytes),
+            (Measure::Inodes, charged.inodes, inodes, self.quota.inodes),
+        ] {
+            if !fits(used, more, quota) {
+                let cause = Some(Cause::Full { of, used, more, quota });
+                return Err(ZoneError { code: ErrorCode::Quota, cause });
+            }
         }
-        Err(ZoneError::rule(ErrorCode::Quota, "the zone's quota is used up"))
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `zone changes`: the change feed.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,7 +11,7 @@ use zone_vfs::tree::{ChangeKind, ChangeRecord};
 use super::history::{principal, text};
 use super::place::{Place, View};
 use crate::cli::INTERRUPTED;
-use crate::cli::output::{of_store, print_json_line, say, size, time};
+use crate::cli::output::{column_time, of_store, print_json_line, say, size, time};
 use crate::cli::stop::stopped;
 use crate::{AgentError, Host, HostOptions};
 
@@ -42,6 +42,15 @@ fn kind(kind: ChangeKind) -> &'static str {
     }
 }
 
+/// The columns but the last, which is as wide as it is.
+fn row(at: &dyn Display, time: &str, by: &str, what: &str) -> String {
+    format!("{at:>8}  {time:<30}  {by:<7}  {what:<9}  ")
+}
+
+fn header(json: bool) -> anyhow::Result<()> {
+    if json { Ok(()) } else { say(format_args!("{}PATH", row(&"SEQUENCE", "TIME", "BY", "KIND"))) }
+}
+
 fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Result<()> {
     let path = |path: &Option<Vec<u8>>| path.as_deref().map(text);
     let range = match record.kind {
@@ -56,13 +65,20 @@ fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Resul
             "appended": range.map(|(from, to)| json!([from, to])),
         }));
     }
-    let mut line =
-        format!("{at:>6}  {}  {:<5}  {:<10}", time(record.at), principal(record.by), kind(record.kind));
+    let what = match record.kind {
+        // it is of no file
+        ChangeKind::RootMoved => "rewound",
+        other => kind(other),
+    };
+    let mut line = row(&at, &column_time(record.at), principal(record.by), what);
     if let Some(old) = path(&record.old_path) {
-        write!(line, "  {old} ->")?;
+        write!(line, "{old} -> ")?;
     }
-    line.push_str("  ");
-    line.push_str(&path(&record.path).unwrap_or_else(|| format!("file {}", record.file)));
+    match (path(&record.path), record.kind) {
+        (_, ChangeKind::RootMoved) => line.push_str("the whole zone"),
+        (Some(path), _) => line.push_str(&path),
+        (None, _) => write!(line, "file {}", record.file)?,
+    }
     match (range, record.version) {
         (Some((from, to)), _) => write!(line, "  bytes {from}..{to}")?,
         (None, Some(version)) => write!(line, "  version {version}, {}", size(record.size))?,
@@ -109,20 +125,27 @@ fn print_after(view: &mut View, mut after: u64, limit: usize, json: bool) -> any
 
 /// Lists what is there.
 pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) -> anyhow::Result<u8> {
-    print_after(&mut View::open(host, place)?, after, limit, json)?;
+    let mut view = View::open(host, place)?;
+    header(json)?;
+    print_after(&mut view, after, limit, json)?;
     Ok(0)
 }
 
 /// Lists what is there and what comes, until Ctrl-C. Another process that has the store open is waited
 /// for.
 pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
-    let mut after = what.after;
+    let (mut after, mut begun) = (what.after, false);
     let mut stop = std::pin::pin!(stopped(None));
     loop {
         match Host::open(options.clone()) {
             Ok(host) => {
-                let printed = View::open(&host, &what.place)
-                    .and_then(|mut view| print_after(&mut view, after, usize::MAX, what.json));
+                let printed = View::open(&host, &what.place).and_then(|mut view| {
+                    if !begun {
+                        header(what.json)?;
+                        begun = true;
+                    }
+                    print_after(&mut view, after, usize::MAX, what.json)
+                });
                 let closed = host.close();
                 after = printed?;
                 closed?;

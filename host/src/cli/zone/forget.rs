@@ -12,7 +12,7 @@ use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
 
 use super::place::{self, Place};
-use crate::cli::output::{print_json, say, size};
+use crate::cli::output::{count, print_json, say, size};
 use crate::cli::progress::Working;
 use crate::cli::terminal::escape;
 use crate::upkeep::Purged;
@@ -157,10 +157,11 @@ fn confirmed(
     let mut out = std::io::stderr();
     write!(
         out,
-        "{}: erase {} contents of {} for good, and drop {generations} generations? [y/N] ",
+        "{}: erase {} of {} for good, and drop {}? [y/N] ",
         escape(target),
-        content.contents,
-        size(content.bytes)
+        count(content.contents as u64, "content"),
+        size(content.bytes),
+        count(generations as u64, "generation")
     )?;
     out.flush()?;
     let mut answer = String::new();
@@ -195,8 +196,8 @@ fn tell(
         }))?;
     } else {
         let verb = if options.dry_run { "would forget" } else { "forgot" };
-        let (contents, generations) = (content.contents, forgot.generations.len());
-        say(format_args!("{verb} {}: {contents} contents, {}", escape(target), size(content.bytes)))?;
+        let (contents, generations) = (count(content.contents as u64, "content"), forgot.generations.len());
+        say(format_args!("{verb} {}: {contents}, {}", escape(target), size(content.bytes)))?;
         if generations > 0 {
             say(format_args!("generations dropped that may have held it: {generations}"))?;
         }

@@ -11,8 +11,9 @@ use zone_vfs::tree::FileKind;
 
 use super::MAX_DEPTH;
 use super::place::{Place, View, child, means_content};
+use super::put::left_out;
 use crate::Host;
-use crate::cli::output::size;
+use crate::cli::output::{count, size};
 use crate::cli::terminal;
 
 /// Copies a file or folder out of a zone.
@@ -59,8 +60,7 @@ pub fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result
         local
     };
     let (files, bytes) = counts;
-    let noun = if files == 1 { "file" } else { "files" };
-    eprintln!("got {files} {noun} ({}) into {}", size(bytes), local.display());
+    eprintln!("got {} ({}) into {}", count(files, "file"), size(bytes), local.display());
     Ok(0)
 }
 
@@ -135,9 +135,7 @@ fn get_tree(
                 let inner = enter(folder, &name, &shown)?;
                 get_tree(view, &path, stat.inode, &inner, &shown, depth + 1, counts)?;
             }
-            FileKind::Symlink => {
-                eprintln!("left out {}: a symbolic link", terminal::escape(&shown.display().to_string()));
-            }
+            FileKind::Symlink => left_out(&shown, "a symbolic link"),
         }
     }
     Ok(())

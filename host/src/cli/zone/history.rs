@@ -1,14 +1,15 @@
 //! `zone history`, `zone rollback` and `zone deleted`.
 
+use anyhow::anyhow;
 use serde_json::json;
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Version};
 use zone_vfs::tree::VersionKind;
-use zone_vfs::zone::{Expected, VersionEntry, Zone, ZoneError};
+use zone_vfs::zone::{Cause, Expected, VersionEntry, Zone, ZoneError};
 
 use super::place::{Place, View};
 use crate::Host;
-use crate::cli::output::{print_json, print_table, say, size, table, time};
+use crate::cli::output::{column_time, print_json, print_table, say, size, table, time};
 
 /// Versions that are read at once.
 const PIECE: usize = 1000;
@@ -86,7 +87,7 @@ pub fn history(
             vec![
                 format!("{}{mark}", e.version),
                 kind(e.record.kind),
-                time(e.record.at),
+                column_time(e.record.at),
                 principal(e.record.by).into(),
                 e.record.turn.to_string(),
                 if e.record.has_content() { size(e.record.size) } else { "-".into() },
@@ -106,6 +107,12 @@ pub fn rollback(host: &Host, place: &Place, to: u64, expect: Option<u64>, json: 
     let made = view.with(&path, |z, access| {
         let file = find(z, access, &path)?;
         z.rollback(access, file, Version(to), expected)
+    });
+    let made = made.map_err(|e| match e.downcast_ref::<ZoneError>() {
+        Some(ZoneError { cause: Some(Cause::NoVersion(version)), .. }) => {
+            anyhow!("no version {version} of {}; `dormouse zone history {0}` lists them", view.target())
+        }
+        _ => e,
     })?;
     view.commit()?;
     if json {
@@ -140,8 +147,10 @@ pub fn deleted(host: &Host, place: &Place, json: bool) -> anyhow::Result<u8> {
         print_json(&rows)?;
         return Ok(0);
     }
-    let rows =
-        all.into_iter().map(|(path, d)| vec![d.version.to_string(), time(d.at), path]).collect::<Vec<_>>();
+    let rows = all
+        .into_iter()
+        .map(|(path, d)| vec![d.version.to_string(), column_time(d.at), path])
+        .collect::<Vec<_>>();
     print_table(&table(&["VERSION", "TIME", "PATH"], &[], rows))?;
     Ok(0)
 }

@@ -10,7 +10,7 @@ use zone_vfs::zone::Stat;
 use super::MAX_DEPTH;
 use super::place::{Place, View, child, normal};
 use crate::Host;
-use crate::cli::output::{print_json, print_table, size, table, time};
+use crate::cli::output::{OfAgent, print_json, print_table, size, table, time};
 use crate::cli::terminal;
 
 fn kind(kind: FileKind) -> &'static str {
@@ -97,7 +97,10 @@ fn files(mut found: Vec<(String, Stat)>, json: bool) -> anyhow::Result<u8> {
         .into_iter()
         .map(|(path, s)| {
             let mut shown = time(s.modified);
-            shown.truncate(19);
+            // whole seconds
+            if shown.len() > 20 {
+                shown.replace_range(19.., "Z");
+            }
             let slash = if s.kind == FileKind::Directory { "/" } else { "" };
             vec![kind(s.kind).into(), size(s.size), shown, format!("{path}{slash}")]
         })
@@ -113,7 +116,7 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
         let usage = match place.generation {
             Some(number) => {
                 let zone = agent.disk().zone_at(GenerationNumber(number), index);
-                let zone = zone.with_context(|| place.name.clone())?;
+                let zone = zone.with_context(|| OfAgent(place.name.clone()))?;
                 (zone.usage(), zone.charged())
             }
             None => agent.disk().zone(index, |z| (z.usage(), z.charged())).unwrap_or_default(),

@@ -9,6 +9,7 @@ use zone_vfs::store::{SharedZone, ZoneSpec, wait};
 use zone_vfs::tree::{Changes, Name};
 use zone_vfs::zone::{Access, Stat, Zone, ZoneError};
 
+use crate::cli::output::OfAgent;
 use crate::{Agent, Host};
 
 /// Bytes that are copied at once.
@@ -48,11 +49,7 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
         return Ok(Place { name: name.into(), is_shared: true, generation: None, path });
     }
     let (name, generation) = match agent.split_once('@') {
-        Some((name, number)) => {
-            let number =
-                number.parse().map_err(|_| anyhow!("`{number}` is no generation: write N@GEN:PATH"))?;
-            (name, Some(number))
-        }
+        Some((name, number)) => (name, Some(generation_of(name, number)?)),
         None => (agent, None),
     };
     if let (Some(one), Some(other)) = (generation, at)
@@ -61,6 +58,13 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
         bail!("two generations are given: {one} with @, {other} with --at");
     }
     Ok(Place { name: name.into(), is_shared: false, generation: generation.or(at), path })
+}
+
+/// The number behind an `@`.
+pub fn generation_of(agent: &str, number: &str) -> anyhow::Result<u64> {
+    number.parse().map_err(|_| {
+        anyhow!("`{number}` is no generation: it is a number, and `dormouse generations {agent}` lists them")
+    })
 }
 
 /// A path without empty parts and without `.`, beginning with a slash. `..` stays: the zone says what
@@ -161,7 +165,7 @@ impl View {
         let of = place.agent();
         let source = if let Some(number) = place.generation {
             let zone = agent.disk().zone_at(GenerationNumber(number), zone);
-            Source::Past(Box::new(zone.with_context(|| place.name.clone())?))
+            Source::Past(Box::new(zone.with_context(|| OfAgent(place.name.clone()))?))
         } else {
             if let Some(fault) = agent.disk().mount_fault(zone) {
                 return Err(anyhow!(fault).context(format!("{of}:{mount}")));

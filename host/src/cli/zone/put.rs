@@ -1,7 +1,7 @@
 //! `zone put`.
 
 use std::io::{Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use zone_vfs::contract::Operation;
@@ -12,7 +12,8 @@ use zone_vfs::zone::{ErrorCode, MAX_FILE_SIZE, OpenOptions};
 use super::MAX_DEPTH;
 use super::place::{PIECE, Place, View, child, means_content};
 use crate::Host;
-use crate::cli::output::size;
+use crate::cli::output::{count, size};
+use crate::cli::terminal::escape;
 
 /// Piped input up to this size stays in memory; a larger one goes to a temporary file without a name.
 /// Bytes.
@@ -64,8 +65,7 @@ pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> an
         }
     };
     view.commit()?;
-    let noun = if files == 1 { "file" } else { "files" };
-    eprintln!("put {files} {noun} ({}) into {}", size(bytes), view.shown(&path));
+    eprintln!("put {} ({}) into {}", count(files, "file"), size(bytes), view.shown(&path));
     Ok(0)
 }
 
@@ -90,36 +90,43 @@ fn destination(view: &mut View, local: &Path, is_piped: bool) -> anyhow::Result<
     }
 }
 
+/// Says that something is not copied.
+pub fn left_out(path: &Path, what: &str) {
+    // `site/./link` is written without the dot
+    let path: PathBuf = path.components().collect();
+    anstream::eprintln!("left out {}: {what}", escape(&path.display().to_string()));
+}
+
 /// Writes one file into a zone. In a shared one it is renamed over what is there when it is whole: nobody
 /// sees half of it.
 fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
     if !view.is_shared() {
-        return write_file(view, path, source);
+        return write_file(view, path, path, source);
     }
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {
         bail!("{} is a folder: name the file in it", view.shown(path));
     }
     let temporary = child(folder, &format!(".dormouse-put-{}", std::process::id()));
-    let written = write_file(view, &temporary, source).and_then(|bytes| {
+    let written = write_file(view, &temporary, path, source).and_then(|bytes| {
         let (from, to) = ((Inode::ROOT, temporary.as_bytes()), (Inode::ROOT, path.as_bytes()));
         view.with(path, |z, access| z.rename(access, from, to))?;
         Ok(bytes)
     });
     if written.is_err() && view.resolve(&temporary, false).is_ok() {
-        view.with(&temporary, |z, access| z.unlink(access, Inode::ROOT, temporary.as_bytes()))?;
+        view.with(path, |z, access| z.unlink(access, Inode::ROOT, temporary.as_bytes()))?;
     }
     written
 }
 
-/// In place on zones where names can be replaced, new otherwise.
-fn write_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+/// In place on zones where names can be replaced, new otherwise. Errors name `target`.
+fn write_file(view: &mut View, path: &str, target: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
     let options =
         OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
-    let append_only = view.with(path, |z, _| Ok(z.kind().is_append_only()))?;
+    let append_only = view.with(target, |z, _| Ok(z.kind().is_append_only()))?;
     let options =
         if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
-    let inode = view.with(path, |z, access| {
+    let inode = view.with(target, |z, access| {
         let opened = z.open(access, Inode::ROOT, path.as_bytes(), options);
         if append_only && opened.as_ref().is_err_and(|e| e.code == ErrorCode::Exist) {
             // a file that is there would have to be overwritten: the contract says why not
@@ -137,13 +144,13 @@ fn write_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Res
             }
             let mut rest = &piece[..read];
             while !rest.is_empty() {
-                let n = view.with(path, |z, access| z.write(access, inode, at, rest))?;
+                let n = view.with(target, |z, access| z.write(access, inode, at, rest))?;
                 rest = &rest[n..];
                 at += n as u64;
             }
         }
     })();
-    view.with(path, |z, _| z.close_writer(inode))?;
+    view.with(target, |z, _| z.close_writer(inode))?;
     written
 }
 
@@ -177,7 +184,7 @@ fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::
         let kind = entry.file_type()?;
         if !kind.is_dir() && !kind.is_file() {
             let what = if kind.is_symlink() { "a symbolic link" } else { "no file and no folder" };
-            eprintln!("left out {}: {what}", entry.path().display());
+            left_out(&entry.path(), what);
             continue;
         }
         let child = child(path, &entry.file_name().to_string_lossy());

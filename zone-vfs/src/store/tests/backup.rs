@@ -113,13 +113,19 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     turn(&a, 2);
     let (more, _) = back_up(&store, Some(&full), &[]);
     let refused = |parts: &[&[u8]]| match try_restore(parts) {
-        Err(StoreError::Backup(reason)) => reason,
+        Err(StoreError::Backup(reason) | StoreError::BackupPart { reason, .. }) => reason,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was restored"),
     };
-    assert!(refused(&[]).contains("none"));
-    assert!(refused(&[&more]).contains("follows another"));
-    assert!(refused(&[&full, &full]).contains("follows none"));
+    assert!(refused(&[]).contains("nothing to restore"));
+    assert!(refused(&[&more]).contains("has to come before it"));
+    assert!(refused(&[&full, &full]).contains("is of everything"));
+    assert!(refused(&[&full, &more, &more]).contains("another backup than the one"));
+    for other in [&b""[..], b"dorm", b"a note to myself, and no backup at all"] {
+        assert_eq!(refused(&[other]), "is no backup");
+    }
+    let second = try_restore(&[&full, &more[..more.len() / 2]]).map(drop).unwrap_err();
+    assert!(second.to_string().starts_with("part 2 of what is to be restored is truncated"), "{second}");
     let mut newer = full.clone();
     newer[8] = 9;
     assert!(refused(&[&newer]).contains("format 9"));
@@ -128,7 +134,8 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
         let mut damaged = full.clone();
         damaged[at] ^= 0x40;
         refused(&[&damaged]);
-        refused(&[&full[..at]]);
+        let cut = refused(&[&full[..at]]);
+        assert!(cut.starts_with("is truncated") || at < 8, "{at}: {cut}");
         refusals += 1;
     }
     assert!(refusals > 100);
@@ -137,7 +144,9 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     create(&other, "a");
     let mut since = Cursor::new(&full[..]);
     let error = other.backup(&mut Vec::new(), Some(&mut since), &mut |_| Ok(Vec::new())).unwrap_err();
-    assert!(error.to_string().contains("another store"), "{error}");
+    assert!(error.to_string().contains("the backup before it is another store's"), "{error}");
+    let error = store.backup(&mut Vec::new(), Some(&mut Cursor::new(&full[..200])), &mut |_| Ok(Vec::new()));
+    assert!(error.unwrap_err().to_string().starts_with("the backup before it is truncated"));
     // a file that changes meanwhile
     let error = store.backup(&mut Vec::new(), None, &mut |_| {
         Ok(vec![BackupFile { hash: [0; 32], ..file("image", b"an image") }])

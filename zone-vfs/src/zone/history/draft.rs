@@ -301,7 +301,7 @@ impl Zone {
     pub(in super::super) fn version_record(&self, file: Inode, version: Version) -> Result<VersionRecord> {
         match self.state.get(&Key::version(file, version))? {
             Some(Value::Version(record)) => Ok((**record).clone()),
-            _ => Err(ErrorCode::NoEntry.into()),
+            _ => Err(ZoneError { code: ErrorCode::NoEntry, cause: Some(Cause::NoVersion(version)) }),
         }
     }
 

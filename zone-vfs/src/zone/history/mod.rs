@@ -33,7 +33,7 @@ pub use restore::Forgotten;
 
 use std::sync::Arc;
 
-use super::{ErrorCode, Result, Zone, ZoneError};
+use super::{Cause, ErrorCode, Measure, Result, Zone, ZoneError};
 use crate::contract::Principal;
 use crate::id::{Inode, Timestamp, Turn, Version};
 use crate::tree::{EventRecord, FileKind, Key, NamedPlace, Value, VersionKind, VersionRecord};
@@ -96,12 +96,20 @@ impl Zone {
     /// Checks that the history may grow.
     pub(super) fn afford_past(&self) -> Result<()> {
         let (past, quota) = (self.counters.charged_past(), self.quota);
-        if past.bytes <= quota.bytes.saturating_mul(HISTORY_SHARE)
-            && past.inodes < quota.inodes.saturating_mul(HISTORY_SHARE)
-        {
-            return Ok(());
+        let bytes = quota.bytes.saturating_mul(HISTORY_SHARE);
+        let events = quota.inodes.saturating_mul(HISTORY_SHARE);
+        let full = |of, used, more, quota| {
+            let cause = Some(Cause::Full { of, used, more, quota });
+            Err(ZoneError { code: ErrorCode::Quota, cause })
+        };
+        // how much a version adds is known when it is cut: it may go beyond, once
+        if past.bytes > bytes {
+            return full(Measure::HistoryBytes, past.bytes, 0, bytes);
         }
-        Err(ZoneError::rule(ErrorCode::Quota, "the quota of the zone's history is used up"))
+        if past.inodes >= events {
+            return full(Measure::HistoryEvents, past.inodes, 1, events);
+        }
+        Ok(())
     }
 
     /// Reads what noting the next event of `file` needs.

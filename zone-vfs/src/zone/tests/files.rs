@@ -65,7 +65,8 @@ fn quota_is_checked_before_anything_is_done() {
     let mut zone = Zone::new(ZoneKind::Workspace, quota, Timestamp(1), store());
     let file = make(&mut zone, "f", b"12345678");
     let before = zone.stat(agent(3), file).unwrap();
-    assert_eq!(code(zone.append(agent(3), file, b"9ab")), ErrorCode::Quota);
+    let full = zone.append(agent(3), file, b"9ab").unwrap_err();
+    assert_eq!(full.to_string(), "quota: 8 of 10 bytes are used, and 3 more were asked for");
     assert_eq!(code(zone.set_size(agent(3), file, 11)), ErrorCode::Quota);
     assert_eq!(code(zone.symlink(agent(3), b"abc", ROOT, b"l")), ErrorCode::Quota);
     assert_eq!(zone.stat(agent(4), file).unwrap(), before);
