@@ -159,7 +159,7 @@ fn confirmed(
         out,
         "{}: erase {} of {} for good, and drop {}? [y/N] ",
         escape(target),
-        count(content.contents as u64, "content"),
+        count(content.contents, "content"),
         size(content.bytes),
         count(generations as u64, "generation")
     )?;
@@ -196,7 +196,7 @@ fn tell(
         }))?;
     } else {
         let verb = if options.dry_run { "would forget" } else { "forgot" };
-        let (contents, generations) = (count(content.contents as u64, "content"), forgot.generations.len());
+        let (contents, generations) = (count(content.contents, "content"), forgot.generations.len());
         say(format_args!("{verb} {}: {contents}, {}", escape(target), size(content.bytes)))?;
         if generations > 0 {
             say(format_args!("generations dropped that may have held it: {generations}"))?;
