@@ -97,7 +97,7 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
                 return Some("choose another name, or remove that agent with `dormouse rm`");
             }
             Some(StoreError::Locked { .. }) => {
-                return Some("wait for it to end, or use another store with --store DIR");
+                return Some("wait for it to end (`--wait` does so), or use another store with --store DIR");
             }
             Some(StoreError::DamagedAgent { .. }) => {
                 return Some("the other agents are as they were; `dormouse rm N` removes this one");
