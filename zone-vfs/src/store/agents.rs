@@ -13,7 +13,7 @@ use super::shared::{Mounts, SharedId, SharedZones};
 use super::state::State;
 use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
-use crate::log::{LogPosition, Record};
+use crate::log::{Done as LogDone, LogPosition, Record};
 
 /// Where an agent's state is.
 pub(super) enum Slot {
@@ -172,6 +172,7 @@ impl Shared {
         Ok(self.mounts(&mut agents, zones))
     }
 
+    /// The records with which an agent begins, to be submitted; none where it cannot be made, of which `done` was told.
     fn make(
         self: &Arc<Self>,
         id: AgentId,
@@ -179,7 +180,7 @@ impl Shared {
         zones: Vec<ZoneSpec>,
         parent: Option<(Arc<Disk>, GenerationNumber)>,
         done: Done<Arc<Disk>>,
-    ) {
+    ) -> Vec<(Record, LogDone)> {
         // no checkpoint between reading the parent and the child's record, or it could miss both
         self.gate.enter();
         let made = (|| {
@@ -208,7 +209,8 @@ impl Shared {
             Ok(made) => made,
             Err(e) => {
                 self.gate.leave();
-                return done(Err(e));
+                done(Err(e));
+                return Vec::new();
             }
         };
         let (name, made) = (new.name.clone(), disk.clone());
@@ -221,7 +223,7 @@ impl Shared {
         });
         let made = disk.clone();
         let done: Done<GenerationNumber> = Box::new(move |result| done(result.map(|_| made)));
-        Commit::start_inside(&disk, self, |_| Ok(control), Some(settle), done);
+        Commit::first(&disk, self, control, settle, done).unwrap_or_default()
     }
 }
 
@@ -230,7 +232,7 @@ impl Store {
     /// twice.
     pub fn create(&self, id: AgentId, new: &NewAgent, zones: Vec<ZoneSpec>) -> Result<Arc<Disk>, StoreError> {
         let shared = self.shared()?;
-        wait(|done| shared.make(id, new, zones, None, done))
+        wait(|done| shared.log.submit_all(shared.make(id, new, zones, None, done)))
     }
 
     /// New agents that begin as `parent` stood in `generation`: a copy of roots and one commit for
@@ -250,15 +252,18 @@ impl Store {
             }
         }
         let (send, receive) = std::sync::mpsc::channel();
+        let mut records = Vec::with_capacity(children.len());
         for (index, (id, child)) in children.iter().enumerate() {
             let send = send.clone();
             let done: Done<Arc<Disk>> = Box::new(move |result| {
                 // the receiver waits below for every one
                 let _ = send.send((index, result));
             });
-            shared.make(*id, child, zones.clone(), Some((parent.clone(), generation)), done);
+            records.extend(shared.make(*id, child, zones.clone(), Some((parent.clone(), generation)), done));
         }
         drop(send);
+        // at once, so that as few groups as can be hold them
+        shared.log.submit_all(records);
         let mut made: Vec<_> = receive
             .iter()
             .map(|(index, result)| result.map(|disk| (index, disk)))

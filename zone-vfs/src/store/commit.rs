@@ -108,22 +108,50 @@ impl Commit {
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
-        match prepare(disk, &mut inner, store, control) {
+        // submitted under the disk's lock: an agent's records are in the log in their order
+        if let Some(records) = Self::prepared(disk, &mut inner, store, control, settle, done) {
+            store.log.submit_all(records);
+        } else {
+            drop(inner);
+            disk.settled.notify_all();
+        }
+    }
+
+    /// The records of the first commit of a disk that nobody else has yet, for whoever has passed the gate already:
+    /// to be submitted with those of others, so that one group of the log has them all. None where that failed, of
+    /// which `done` was told.
+    pub fn first(
+        disk: &Arc<Disk>,
+        store: &Arc<Shared>,
+        control: Vec<Entry>,
+        settle: Settle,
+        done: Done<GenerationNumber>,
+    ) -> Option<Vec<(Record, LogDone)>> {
+        Self::prepared(disk, &mut disk.lock_settled(), store, |_| Ok(control), Some(settle), done)
+    }
+
+    fn prepared(
+        disk: &Arc<Disk>,
+        inner: &mut Inner,
+        store: &Arc<Shared>,
+        control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
+        settle: Option<Settle>,
+        done: Done<GenerationNumber>,
+    ) -> Option<Vec<(Record, LogDone)>> {
+        match prepare(disk, inner, store, control) {
             Ok((records, parts, roots)) => {
                 inner.committing = true;
                 let (disk, kept) = (disk.clone(), store.clone());
                 let commit = Self { disk, store: kept, parts, roots, attaches: false, settle, done };
-                // submitted under the disk's lock: an agent's records are in the log in their order
-                commit.submit(store, records);
+                Some(commit.pending(records))
             }
             Err(e) => {
-                drop(inner);
-                disk.settled.notify_all();
                 if let Some(settle) = settle {
                     settle(store, false);
                 }
                 store.gate.leave();
                 done(Err(e));
+                None
             }
         }
     }
@@ -158,7 +186,7 @@ impl Commit {
                 let (disk, kept) = (disk.clone(), store.clone());
                 let commit =
                     Self { disk, store: kept, parts, roots: Vec::new(), attaches: true, settle: None, done };
-                commit.submit(&store, records);
+                store.log.submit_all(commit.pending(records));
             }
             Err(e) => {
                 drop(inner);
@@ -168,12 +196,13 @@ impl Commit {
         }
     }
 
-    fn submit(self, store: &Shared, records: Vec<Record>) {
+    /// Each record, and what is called when it is durable or has failed.
+    fn pending(self, records: Vec<Record>) -> Vec<(Record, LogDone)> {
         let durable = Arc::new(AtomicUsize::new(0));
         let failed = Arc::new(Mutex::new(None::<CommitError>));
         let last = records.len() - 1;
         let mut commit = Some(self);
-        store.log.submit_all(records.into_iter().enumerate().map(|(index, record)| {
+        let pending = records.into_iter().enumerate().map(|(index, record)| {
             let (durable, failed) = (durable.clone(), failed.clone());
             let commit = if index == last { commit.take() } else { None };
             let done: LogDone = Box::new(move |result| {
@@ -191,7 +220,8 @@ impl Commit {
                 }
             });
             (record, done)
-        }));
+        });
+        pending.collect()
     }
 
     /// Lets the records take effect where all are durable. Otherwise all zone changes stay pending, and
