@@ -15,6 +15,7 @@ mod found;
 mod full;
 mod functions;
 mod goldens;
+mod index;
 mod memory;
 mod model;
 mod policies;
