@@ -75,7 +75,8 @@ pub(super) fn open(
         state.index.add(found.entries.iter().copied());
         // An earlier process may have ended before a flush: what is now believed becomes durable.
         let is_last = Some(number) == numbers.last();
-        let resumes = is_last && !found.is_torn && found.len < options.segment_len;
+        // one that was torn, and sealed by an earlier opening, would look torn again with more behind the footer
+        let resumes = is_last && found.is_explained && found.len < options.segment_len;
         found.file.flush().map_err(io_error(&found.path))?;
         let len = if resumes || found.has_footer { found.len } else { seal(&found, key)? };
         if resumes {

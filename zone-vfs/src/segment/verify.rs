@@ -111,7 +111,8 @@ impl Segments {
                 checked.unreadable.push(*hash);
             }
         }
-        if is_full && !found.has_footer {
+        // without a footer, for which there was no space, it is read whole, and may be sound
+        if is_full && !found.has_footer && found.is_torn {
             checked.reason = Some("its footer does not read".into());
         } else if found.is_torn || frames.is_some_and(|frames| frames > found.entries.len() as u64) {
             checked.reason = Some("some of it does not read".into());

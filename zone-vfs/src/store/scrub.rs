@@ -15,9 +15,9 @@ use crate::chunks::{ChunkError, FrameKind};
 use crate::id::{AgentId, GenerationNumber, Hash, Inode};
 use crate::segment::{Checked, Marks, Segments};
 use crate::superblock::SuperblockFile;
-use crate::tree::references_names;
+use crate::tree::{NameOf, references_names};
 
-/// Names of one tree that are kept to tell paths.
+/// Names of one tree, and versions, that are kept to tell paths.
 const MAX_NAMES: usize = 1 << 20;
 /// Damaged frames that are remembered.
 const MAX_DAMAGED: usize = 1 << 16;
@@ -279,8 +279,14 @@ impl Scrub<'_> {
     }
 }
 
-/// Of each inode a directory in which it lies, and its name there.
-type Names = HashMap<Inode, (Inode, String)>;
+/// What a tree says of names. That of a history knows where files were, and of which file a version is.
+#[derive(Default)]
+struct Names {
+    /// Of each inode a directory in which it lies, and its name there.
+    places: HashMap<Inode, (Inode, String)>,
+    /// Of what has the content of a version, the file.
+    versions: HashMap<Inode, Inode>,
+}
 
 struct Finder<'a> {
     segments: &'a Segments,
@@ -300,9 +306,9 @@ impl Finder<'_> {
             self.names = Some((root, names_of(self.segments, root)));
         }
         let names = &self.names.as_ref()?.1;
-        let (mut path, mut at) = (String::new(), inode);
+        let (mut path, mut at) = (String::new(), names.versions.get(&inode).copied().unwrap_or(inode));
         for _ in 0..crate::zone::MAX_DIRECTORY_DEPTH * 4 {
-            let (parent, name) = names.get(&at)?;
+            let (parent, name) = names.places.get(&at)?;
             path.insert_str(0, name);
             path.insert(0, '/');
             if *parent == Inode::ROOT {
@@ -314,18 +320,25 @@ impl Finder<'_> {
     }
 }
 
-/// Of each inode in a tree a directory in which it lies and its name there.
+/// The names in a tree; of a file that had several in turn, the last.
 fn names_of(segments: &Segments, root: Hash) -> Names {
-    let mut names = Names::new();
+    let mut names = Names::default();
     let mut waiting = vec![root];
     while let Some(hash) = waiting.pop() {
         // what does not read is told by whoever walks
         let Ok(node) = segments.read(&hash) else { continue };
-        let _ = references_names(&node, &mut |child| waiting.push(child), &mut |parent, name, inode| {
-            if names.len() < MAX_NAMES {
-                names.insert(inode, (parent, name.to_string()));
+        let below = waiting.len();
+        let _ = references_names(&node, &mut |child| waiting.push(child), &mut |it| match it {
+            NameOf::Entry(parent, name, inode) if names.places.len() < MAX_NAMES => {
+                names.places.insert(inode, (parent, name.to_string()));
             }
+            NameOf::Version(content, file) if names.versions.len() < MAX_NAMES => {
+                names.versions.insert(content, file);
+            }
+            NameOf::Entry(..) | NameOf::Version(..) => {}
         });
+        // in order, so that what comes later counts
+        waiting[below..].reverse();
     }
     names
 }

@@ -34,7 +34,7 @@ pub use past::{
     VersionRecord,
 };
 pub use range::Range;
-pub(crate) use storage::{Content, references, references_content, references_names};
+pub(crate) use storage::{Content, NameOf, references, references_content, references_names};
 pub use value::{
     Body, CHUNK, Extent, ExtentValue, FileKind, InodeRecord, MAX_INLINE, MAX_PIECE, MAX_TARGET, StoredValue,
     Value,

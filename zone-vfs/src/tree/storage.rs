@@ -111,18 +111,35 @@ pub(crate) fn references_content(
     Ok(())
 }
 
-/// Calls `child` for every child that a stored node names, or `name` with directory, name and inode of every
-/// entry that is in it.
+/// What a node says of names.
+pub(crate) enum NameOf<'a> {
+    /// A directory's entry: the directory, the name, and what it stands for. Or, in a history, where a file was from
+    /// some event on.
+    Entry(Inode, &'a Name, Inode),
+    /// In a history: what has the content of a version, and the file.
+    Version(Inode, Inode),
+}
+
+/// Calls `child` for every child that a stored node names, or `name` with every name that is in it, in order.
 pub(crate) fn references_names(
     node: &[u8],
     child: &mut dyn FnMut(Hash),
-    name: &mut dyn FnMut(Inode, &Name, Inode),
+    name: &mut dyn FnMut(NameOf<'_>),
 ) -> Result<(), TreeError> {
     match &Node::decode(node)?.entries {
         Entries::Leaf(entries) => {
             for (key, value) in entries {
-                if let (Part::Dirent(called), Value::Dirent { inode, .. }) = (&key.part, value) {
-                    name(key.inode, called, *inode);
+                match (&key.part, value) {
+                    (Part::Dirent(called), Value::Dirent { inode, .. }) => {
+                        name(NameOf::Entry(key.inode, called, *inode));
+                    }
+                    (Part::Version(version), Value::Version(record)) => {
+                        name(NameOf::Entry(record.place.parent, &record.place.name, key.inode));
+                        if record.content == Some(*version) {
+                            name(NameOf::Version(version.inode(), key.inode));
+                        }
+                    }
+                    _ => {}
                 }
             }
         }

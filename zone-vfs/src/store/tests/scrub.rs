@@ -127,6 +127,35 @@ fn a_damaged_chunk_is_named_by_agent_zone_and_path() {
     assert!(scrub(&store, false).0.is_sound());
 }
 
+#[test]
+fn a_damaged_version_is_named_by_the_path_of_its_file() {
+    let device = Simulated::new(1);
+    let (store, _) = filled(&device);
+    let b = find(&store, "b");
+    write(&b, SEMANTIC, "fact", &content(3, 8_000));
+    sync(&b).unwrap();
+    let rename = |from: &[u8], to: &[u8]| {
+        b.zone(SEMANTIC, |zone| zone.rename(access(), (Inode::ROOT, from), (Inode::ROOT, to)))
+            .unwrap()
+            .unwrap();
+    };
+    b.zone(SEMANTIC, |zone| zone.mkdir(access(), Inode::ROOT, b"known").map(drop)).unwrap().unwrap();
+    rename(b"fact", b"known/it");
+    write(&b, SEMANTIC, "known/it", b"another version");
+    sync(&b).unwrap();
+    store.checkpoint().unwrap();
+    let segments = &store.shared().unwrap().segments;
+    let kind = crate::chunks::FrameKind::Chunk;
+    let lost = crate::chunks::ChunkStore::put(&**segments, kind, &content(3, 8_000)).unwrap();
+    drop((store, b));
+    damage(&device, &lost);
+    let (_, findings) = scrub(&start(&device), false);
+    let damages = damages(&findings);
+    let now = damages.iter().find(|it| it.generation.is_none()).expect("what stands now is hit");
+    assert_eq!(now.agent.as_ref().unwrap().1, "b");
+    assert_eq!((now.zone.as_deref(), now.path.as_deref()), (Some("Semantic"), Some("/known/it")));
+}
+
 fn bytes_of(device: &Simulated, path: &str) -> Vec<u8> {
     let file = device.open(path, Caching::Cached).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
