@@ -223,7 +223,7 @@ impl Shared {
         });
         let made = disk.clone();
         let done: Done<GenerationNumber> = Box::new(move |result| done(result.map(|_| made)));
-        Commit::first(&disk, self, control, settle, done).unwrap_or_default()
+        Commit::first(&disk, self, control, settle, done)
     }
 }
 

@@ -29,10 +29,29 @@ pub(super) struct Commit {
     parts: Vec<Vec<Entry>>,
     /// The zones as they stood when the records were made.
     roots: Vec<ZoneRoot>,
+    /// And as they stand after the rewind that is among the entries.
+    rewound: Option<Vec<ZoneRoot>>,
     /// It only attaches something, whatever else is pending.
     attaches: bool,
     settle: Option<Settle>,
     done: Done<GenerationNumber>,
+}
+
+/// A commit of which there is no record, and who is to be told: once the disk is not locked any more.
+struct Refused {
+    error: StoreError,
+    settle: Option<Settle>,
+    done: Done<GenerationNumber>,
+}
+
+impl Refused {
+    fn tell(self, store: &Arc<Shared>) {
+        if let Some(settle) = self.settle {
+            settle(store, false);
+        }
+        store.gate.leave();
+        (self.done)(Err(self.error));
+    }
 }
 
 impl Commit {
@@ -108,13 +127,14 @@ impl Commit {
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
-        // submitted under the disk's lock: an agent's records are in the log in their order
-        if let Some(records) = Self::prepared(disk, &mut inner, store, control, settle, done) {
-            store.log.submit_all(records);
-        } else {
-            drop(inner);
-            disk.settled.notify_all();
-        }
+        let refused = match Self::prepared(disk, &mut inner, store, control, settle, done) {
+            // submitted under the disk's lock: an agent's records are in the log in their order
+            Ok(records) => return store.log.submit_all(records),
+            Err(refused) => refused,
+        };
+        drop(inner);
+        disk.settled.notify_all();
+        refused.tell(store);
     }
 
     /// The records of the first commit of a disk that nobody else has yet, for whoever has passed the gate already:
@@ -126,8 +146,13 @@ impl Commit {
         control: Vec<Entry>,
         settle: Settle,
         done: Done<GenerationNumber>,
-    ) -> Option<Vec<(Record, LogDone)>> {
-        Self::prepared(disk, &mut disk.lock_settled(), store, |_| Ok(control), Some(settle), done)
+    ) -> Vec<(Record, LogDone)> {
+        let prepared =
+            Self::prepared(disk, &mut disk.lock_settled(), store, |_| Ok(control), Some(settle), done);
+        prepared.unwrap_or_else(|refused| {
+            refused.tell(store);
+            Vec::new()
+        })
     }
 
     fn prepared(
@@ -137,22 +162,15 @@ impl Commit {
         control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
-    ) -> Option<Vec<(Record, LogDone)>> {
+    ) -> Result<Vec<(Record, LogDone)>, Refused> {
         match prepare(disk, inner, store, control) {
-            Ok((records, parts, roots)) => {
+            Ok(Prepared { records, parts, roots, rewound }) => {
                 inner.committing = true;
                 let (disk, kept) = (disk.clone(), store.clone());
-                let commit = Self { disk, store: kept, parts, roots, attaches: false, settle, done };
-                Some(commit.pending(records))
+                let commit = Self { disk, store: kept, parts, roots, rewound, attaches: false, settle, done };
+                Ok(commit.pending(records))
             }
-            Err(e) => {
-                if let Some(settle) = settle {
-                    settle(store, false);
-                }
-                store.gate.leave();
-                done(Err(e));
-                None
-            }
+            Err(error) => Err(Refused { error, settle, done }),
         }
     }
 
@@ -184,8 +202,9 @@ impl Commit {
             Ok((records, parts)) => {
                 inner.attaching = true;
                 let (disk, kept) = (disk.clone(), store.clone());
+                let (roots, rewound) = (Vec::new(), None);
                 let commit =
-                    Self { disk, store: kept, parts, roots: Vec::new(), attaches: true, settle: None, done };
+                    Self { disk, store: kept, parts, roots, rewound, attaches: true, settle: None, done };
                 store.log.submit_all(commit.pending(records));
             }
             Err(e) => {
@@ -228,7 +247,7 @@ impl Commit {
     /// the facts that no record holds, so that the next commit point covers them; it begins with
     /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, mut roots, attaches, settle, done } = self;
+        let Self { disk, store, mut parts, mut roots, mut rewound, attaches, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         let refused = parts.split_off(durable);
@@ -257,6 +276,13 @@ impl Commit {
             if let Entry::Forgot { zone, file, .. } = &entry {
                 store.purge.want();
                 inner.forgot.retain(|it| it != &(*zone, *file));
+            }
+            if let Entry::Rewound { .. } = entry
+                && let Some(back) = rewound.take()
+            {
+                inner.state.go_back(&back);
+                roots = back;
+                continue;
             }
             if outcome.is_ok() {
                 outcome = inner.state.apply(entry, &mut roots);
@@ -293,7 +319,12 @@ impl Commit {
     }
 }
 
-type Prepared = (Vec<Record>, Vec<Vec<Entry>>, Vec<ZoneRoot>);
+struct Prepared {
+    records: Vec<Record>,
+    parts: Vec<Vec<Entry>>,
+    roots: Vec<ZoneRoot>,
+    rewound: Option<Vec<ZoneRoot>>,
+}
 
 fn prepare(
     disk: &Disk,
@@ -335,6 +366,13 @@ fn prepare(
     }
     tell_forgotten(inner, &mut control);
     let roots = inner.state.snapshot()?;
+    // what a rewind reads is read before there is a record of it: one that is durable takes effect, come what may
+    let mut rewound = None;
+    for entry in &control {
+        if let Entry::Rewound { to, at } = entry {
+            rewound = Some(inner.state.rewound(*to, *at, &roots)?);
+        }
+    }
     let mut entries = Vec::with_capacity(inner.pending.len() + 2);
     if !inner.opened {
         entries.push(Entry::Opened { incarnation: store.incarnation });
@@ -361,7 +399,7 @@ fn prepare(
         });
     }
     inner.pending.clear();
-    Ok((records, parts, roots))
+    Ok(Prepared { records, parts, roots, rewound })
 }
 
 /// The records that attach something: together they list all that it leads to, the last one names it.

@@ -285,27 +285,9 @@ impl State {
                 self.add_generation(cause, about, at, roots.to_vec());
             }
             Entry::Rewound { to, at } => {
-                let target = self
-                    .generations
-                    .get(&to)
-                    .ok_or_else(|| {
-                        self.inconsistent(format!("a rewind to generation {to}, which is not there"))
-                    })?
-                    .roots
-                    .clone();
-                self.standing_by = None;
-                for (index, zone) in self.zones.iter_mut().enumerate() {
-                    let moves = match zone.working.kind().on_rewind() {
-                        OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory => true,
-                        OnRewind::Stays | OnRewind::StaysAndRecords => false,
-                    };
-                    if let (true, Some(root)) = (moves, target.get(index)) {
-                        // the history and the numbers that were given do not go back
-                        roots[index] = root.rewound(&roots[index], at, &self.chunks)?;
-                        zone.working = Zone::from_root(roots[index].clone(), self.chunks.clone());
-                    }
-                    zone.commit(&roots[index]);
-                }
+                let back = self.rewound(to, at, roots)?;
+                self.go_back(&back);
+                roots.clone_from_slice(&back);
             }
             Entry::Removed => self.removed = true,
             Entry::Attached { generation, root } => {
@@ -328,6 +310,37 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// The zones as a rewind to generation `to` leaves them, where they stand at `roots` now. Reads storage and
+    /// changes nothing.
+    pub fn rewound(
+        &self,
+        to: GenerationNumber,
+        at: Timestamp,
+        roots: &[ZoneRoot],
+    ) -> Result<Vec<ZoneRoot>, StoreError> {
+        let missing = || self.inconsistent(format!("a rewind to generation {to}, which is not there"));
+        let target = &self.generations.get(&to).ok_or_else(missing)?.roots;
+        let mut back = roots.to_vec();
+        for (index, (zone, root)) in self.zones.iter().zip(&mut back).enumerate() {
+            if let (true, Some(target)) = (moves_back(&zone.working), target.get(index)) {
+                // the history and the numbers that were given do not go back
+                *root = target.rewound(root, at, &self.chunks)?;
+            }
+        }
+        Ok(back)
+    }
+
+    /// Lets the zones stand where a rewind has [left](Self::rewound) them.
+    pub fn go_back(&mut self, roots: &[ZoneRoot]) {
+        self.standing_by = None;
+        for (zone, root) in self.zones.iter_mut().zip(roots) {
+            if moves_back(&zone.working) {
+                zone.working = Zone::from_root(root.clone(), self.chunks.clone());
+            }
+            zone.commit(root);
+        }
     }
 
     /// Lets go of what the zones have in memory.
@@ -493,5 +506,13 @@ impl State {
                 zone.working = Zone::from_root(zone.synced.clone(), self.chunks.clone());
             }
         }
+    }
+}
+
+/// Whether a rewind takes the zone's files back.
+fn moves_back(zone: &Zone) -> bool {
+    match zone.kind().on_rewind() {
+        OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory => true,
+        OnRewind::Stays | OnRewind::StaysAndRecords => false,
     }
 }
