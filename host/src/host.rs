@@ -16,6 +16,7 @@ use crate::code::{self, CodeCache, CodeError, Compiler, Components, SlotEngine, 
 use crate::component::{self, ComponentError, Variant};
 use crate::image::ImageStore;
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
+use crate::threads;
 use crate::upkeep::{Archiving, Flattening};
 use crate::wasi::{GuestState, HandleTable, MemoryLimits, Start};
 
@@ -163,8 +164,7 @@ async fn off_thread<T: Send + 'static>(
 ) -> Result<T, AgentError> {
     let waiting = StopWhenDropped::default();
     let stop = waiting.0.clone();
-    let task = tokio::task::spawn_blocking(move || work(&stop));
-    task.await.map_err(|e| AgentError::Task(e.to_string()))?
+    threads::run(move || work(&stop)).await?
 }
 
 impl Host {
@@ -267,8 +267,7 @@ impl Host {
         };
         let store = self.store()?;
         let make = move || zones.make(&store, |specs| store.create(id, &new, specs));
-        let task = tokio::task::spawn_blocking(make);
-        let disk = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        let disk = threads::run(make).await??;
         let agent = self.shared.adopt(disk);
         if own {
             // its memory depends on what it asked: it gets a genesis of its own, over its own zones
@@ -368,15 +367,15 @@ impl Host {
             for agent in some {
                 *agent.enter().await? = None;
                 let (store, shared, id) = (self.store()?, self.shared.clone(), agent.id());
-                tasks.spawn_blocking(move || {
+                tasks.spawn(threads::run(move || {
                     store.remove(id)?;
                     shared.purge_derived(id)?;
                     lock(&shared.agents).places.remove(&id);
                     Ok::<_, AgentError>(())
-                });
+                }));
             }
             while let Some(removed) = tasks.join_next().await {
-                removed.map_err(|e| AgentError::Task(e.to_string()))??;
+                removed.map_err(|e| AgentError::Task(e.to_string()))???;
             }
         }
         let _alone = self.shared.imaging.write().await;

@@ -45,6 +45,7 @@ pub mod host;
 pub mod image;
 pub mod journal;
 pub mod size;
+mod threads;
 pub mod upkeep;
 pub mod wasi;
 mod wit;

@@ -172,3 +172,55 @@ fn rules_and_faults_are_told_in_words() {
         }
     }
 }
+
+/// A node that `mknod` makes of these arguments. Whoever may not make devices gets none.
+fn node(path: &std::path::Path, kind: &[&str]) -> bool {
+    let mut command = std::process::Command::new("mknod");
+    command.arg(path).args(kind).stderr(std::process::Stdio::null());
+    command.status().expect("mknod").success()
+}
+
+#[test]
+fn get_writes_into_what_is_no_file_and_replaces_no_link() {
+    use std::io::Read;
+    use std::os::unix::fs::FileTypeExt;
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    bed.send("n", "write /workspace/f content");
+    // a pipe has a reader, which gets it
+    let fifo = bed.path("fifo");
+    assert!(node(&fifo, &["p"]), "no pipe could be made");
+    let reading = fifo.clone();
+    let reader = std::thread::spawn(move || {
+        let mut got = String::new();
+        fs::File::open(reading).and_then(|mut pipe| pipe.read_to_string(&mut got)).expect("what comes");
+        got
+    });
+    ok(&copy(&bed, "get", "n:/workspace/f", &fifo));
+    assert_eq!(reader.join().expect("the reader"), "content");
+    let kind = |path: &std::path::Path| fs::symlink_metadata(path).expect("what is there").file_type();
+    assert!(kind(&fifo).is_fifo());
+    // a device like /dev/null, where one may be made and opened
+    let null = bed.path("null");
+    if node(&null, &["c", "1", "3"]) {
+        let ran = copy(&bed, "get", "n:/workspace/f", &null);
+        assert!(kind(&null).is_char_device(), "{ran}");
+        assert!(ran.status == Some(0) || ran.err.contains("ermission"), "{ran}");
+    }
+    // nobody listens at a socket
+    let socket = bed.path("socket");
+    let _listens = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    copy(&bed, "get", "n:/workspace/f", &socket).assert_refused(&[socket.to_str().expect("a path")]);
+    assert!(kind(&socket).is_socket());
+    // neither is a link followed nor replaced
+    let victim = bed.file("victim", "mine");
+    std::os::unix::fs::symlink(&victim, bed.path("link")).expect("a link");
+    copy(&bed, "get", "n:/workspace/f", bed.path("link")).assert_refused(&["link", "symbolic link"]);
+    fs::create_dir(bed.path("folder")).expect("a folder");
+    std::os::unix::fs::symlink(&victim, bed.path("folder/f")).expect("a link");
+    copy(&bed, "get", "n:/workspace/f", bed.path("folder")).assert_refused(&["folder/f", "symbolic link"]);
+    assert!(kind(&bed.path("link")).is_symlink() && kind(&bed.path("folder/f")).is_symlink());
+    assert_eq!(fs::read_to_string(victim).expect("the file"), "mine");
+    let left = fs::read_dir(bed.path("folder")).expect("the folder").count();
+    assert_eq!(left, 1);
+}

@@ -122,6 +122,19 @@ fn ctrl_c_ends_a_run_and_a_turn() {
     assert_eq!(ran.status, Some(130), "{ran}");
     ran.assert_one_message(&["cancelled", "n stands where it stood"]);
     assert!(bed.send("n", "status").starts_with("memory=1 journal=1 semantic=1 logs=1 "));
+
+    // a request to terminate is told from Ctrl-C
+    let spinning = Running::start(&mut bed.guest_command("hostile", ["spin"]));
+    spinning.until_busy(BUSY);
+    spinning.signal(Signal::TERM);
+    let ran = spinning.end();
+    assert_eq!(ran.status, Some(143), "{ran}");
+    let turn = Running::start(&mut bed.command(["send", "n", "spin"]));
+    turn.until_busy(BUSY);
+    turn.signal(Signal::TERM);
+    let ran = turn.end();
+    assert_eq!(ran.status, Some(143), "{ran}");
+    ran.assert_one_message(&["cancelled", "n stands where it stood"]);
 }
 
 /// Waits until a compiler works for this store, or until none does.

@@ -8,6 +8,7 @@ use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Zone, ZoneError};
 use super::{Agent, AgentError};
 use crate::image::FlatName;
 use crate::journal;
+use crate::threads;
 
 /// What became of a forget.
 #[derive(Clone, Debug)]
@@ -56,8 +57,7 @@ impl Agent {
             // pages that the memory does not have any more are left behind
             let flat = FlatName::Generation(self.disk.id().0, self.disk.head().0);
             let images = self.host.images.clone();
-            let task = tokio::task::spawn_blocking(move || images.flatten(&image, &flat));
-            task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+            threads::run(move || images.flatten(&image, &flat)).await??;
         }
         let (about, _) = self.newest_head().await?;
         let would = self.disk.would_forget(what)?;
@@ -68,8 +68,7 @@ impl Agent {
         *self.place.seen() = None;
         let (disk, what) = (self.disk.clone(), what.clone());
         let generation = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
-        let task = tokio::task::spawn_blocking(move || disk.forget(&what, &generation));
-        let forgot = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        let forgot = threads::run(move || disk.forget(&what, &generation)).await??;
         Ok(AgentForgot { forgot, not_in_audit })
     }
 

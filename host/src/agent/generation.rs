@@ -10,6 +10,7 @@ use super::standing::Identity;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord};
+use crate::threads;
 use crate::wasi::{GuestState, HandleTable, LiveOutside, Start};
 
 /// Agents that one fork makes, at most.
@@ -196,16 +197,14 @@ impl Agent {
     /// Beside a turn that is going on.
     pub async fn pin(&self, generation: GenerationNumber, pinned: bool) -> Result<bool, AgentError> {
         let disk = self.disk.clone();
-        let task = tokio::task::spawn_blocking(move || disk.pin(generation, pinned));
-        Ok(task.await.map_err(|e| AgentError::Task(e.to_string()))??)
+        Ok(threads::run(move || disk.pin(generation, pinned)).await??)
     }
 
     /// Drops a generation, which is neither the head nor pinned: what only it needs is given back with the next
     /// reaping. Durable when this returns.
     pub async fn drop_generation(&self, generation: GenerationNumber) -> Result<(), AgentError> {
         let (store, disk) = (self.host.store()?, self.disk.clone());
-        let task = tokio::task::spawn_blocking(move || store.drop_generation(&disk, generation));
-        Ok(task.await.map_err(|e| AgentError::Task(e.to_string()))??)
+        Ok(threads::run(move || store.drop_generation(&disk, generation)).await??)
     }
 
     /// Takes memory, handles, semantic and procedural memory and the workspace back to generation
@@ -264,8 +263,7 @@ impl Agent {
                 // the first pays for all: each of them maps one file
                 let (images, name) = (self.host.images.clone(), flat.clone());
                 let changed = image.clone();
-                let task = tokio::task::spawn_blocking(move || images.flatten(&changed, &name));
-                task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+                threads::run(move || images.flatten(&changed, &name)).await??;
                 image = self.host.images.image(reference, Some(&flat))?;
             }
             about.image = Some(image.reference().clone());
@@ -283,8 +281,7 @@ impl Agent {
             children.push((Store::new_id()?, NewAgent { name: name.as_str().into(), ..new.clone() }));
         }
         let (store, disk) = (self.host.store()?, self.disk.clone());
-        let task = tokio::task::spawn_blocking(move || store.fork(&disk, at, &children));
-        let disks = task.await.map_err(|e| AgentError::Task(e.to_string()))??;
+        let disks = threads::run(move || store.fork(&disk, at, &children)).await??;
         drop(running);
         self.host.archive_forks(&self.disk, at, &disks);
         Ok(disks.into_iter().map(|disk| self.host.adopt(disk)).collect())

@@ -1,5 +1,6 @@
 //! What all agents of one component share.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -173,9 +174,10 @@ fn about_path(images: &ImageStore, name: &FlatName) -> std::path::PathBuf {
 
 fn read_genesis(images: &ImageStore, name: &FlatName) -> Result<Option<Genesis>, AgentError> {
     let path = about_path(images, name);
-    let about = match std::fs::read(&path) {
+    let about = match crate::code::read_regular(&path) {
         Ok(bytes) => journal::decode::<GenesisAbout>(&bytes),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // missing, or no file: it is made anew
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => return Ok(None),
         Err(source) => return Err(AgentError::Io { what: format!("reading {}", path.display()), source }),
     };
     match (about, images.has_flat(name)) {

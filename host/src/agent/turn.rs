@@ -12,6 +12,7 @@ use super::generation::await_done;
 use super::{Agent, AgentError, Running};
 use crate::image::FlatName;
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
+use crate::threads;
 use crate::wasi::Start;
 
 /// Bytes of an event's payload, at most: it must fit the guest's memory twice.
@@ -164,7 +165,7 @@ impl Agent {
         let agent = self.disk.id().0;
         let next = self.disk.next_generation();
         let component = self.about()?.component;
-        let task = tokio::task::spawn_blocking(move || {
+        threads::run(move || {
             let mut now = running;
             let flat = FlatName::Generation(agent, next.0);
             // SAFETY: the instance is owned here, and no call of it is under way.
@@ -181,8 +182,8 @@ impl Agent {
             };
             now.image = image;
             Ok::<_, AgentError>((now, about))
-        });
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        })
+        .await?
     }
 
     /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and

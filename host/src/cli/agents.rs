@@ -6,9 +6,9 @@ use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
-use super::output::{LISTS_AGENTS, OfAgent, age, print_json, print_table, say, size, table, time};
-use super::stop::{stopped, unless};
-use super::{INTERRUPTED, run, terminal};
+use super::output::{LISTS_AGENTS, OfAgent, age, note, print_json, print_table, say, size, table, time};
+use super::stop::{signalled, unless};
+use super::{run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
 use crate::{Agent, AgentError, AgentOptions, Host};
@@ -44,12 +44,12 @@ pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyho
     // what takes long can be stopped, and leaves nothing behind
     let warm = {
         let _working = run::compiling_new(host, &component, &a.component);
-        unless(stopped(None), host.warm_up(&component)).await
+        unless(signalled(), host.warm_up(&component)).await
     };
-    let Ok(warm) = warm else { return Ok(INTERRUPTED) };
     let made = match warm {
-        Ok(()) => host.create(&name, &component, options).await,
-        Err(e) => Err(e),
+        Ok(Ok(())) => host.create(&name, &component, options).await,
+        Ok(Err(e)) => Err(e),
+        Err(status) => return Ok(status),
     };
     let agent = made.map_err(|e| match e {
         AgentError::Store(_) => anyhow::Error::new(e),
@@ -102,17 +102,20 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     if !missing.is_empty() {
         bail!("no agent named {}: nothing was removed\n  {LISTS_AGENTS}", missing.join(", "));
     }
+    // all is done before it is told: a reader that has gone leaves nothing half done
+    let mut removed = Vec::new();
     for (agent, number) in dropped {
         let name = agent.info()?.name;
         agent.drop_generation(number).await.with_context(|| OfAgent(name.clone()))?;
-        say(format_args!("removed generation {number} of {name}"))?;
+        removed.push(format!("generation {number} of {name}"));
     }
     host.remove_all(&agents).await?;
     for name in damaged {
         host.remove_damaged(name)?;
     }
-    for name in names {
-        say(format_args!("removed {name}"))?;
+    removed.extend(names);
+    for what in removed {
+        say(format_args!("removed {what}"))?;
     }
     Ok(0)
 }
@@ -224,7 +227,7 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
     print_table(&table(&header, &[2, 3, 4, 5, 6], rows))?;
     for d in damaged {
         let told = format!("{} is damaged: {}; `dormouse rm` removes it", d.name, d.reason);
-        anstream::eprintln!("dormouse: {}", terminal::escape(&told));
+        note(format_args!("dormouse: {}", terminal::escape(&told)));
     }
     Ok(0)
 }

@@ -108,6 +108,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "give a number of seconds, at least 0".to_string())
 }
 
+/// A time in which something has to end: with none at all it could not begin.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = seconds(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| "give a number of seconds, more than 0".to_string())
+}
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(override_usage = "dormouse run [OPTIONS] AGENT.wasm [ARGS]...")]
@@ -124,7 +130,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// End the run after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Option<Duration>,
     /// Let control characters of the guest's reach the terminal
     #[arg(long)]
@@ -168,7 +174,7 @@ pub struct SendArguments {
     #[arg(long)]
     pub id: Option<String>,
     /// Fail the turn after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Option<Duration>,
     /// Print JSON: turn, generation, reply
     #[arg(long)]

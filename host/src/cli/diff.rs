@@ -10,6 +10,7 @@ use zone_vfs::zone::{DifferenceKind, FileDifference, FileSide};
 use super::args::{DiffArguments, DiffOptions};
 use super::output::{OfAgent, print_json, say, size};
 use super::terminal::escape;
+use super::zone::{Place, View, is_below, of_agent};
 use crate::{Agent, Host};
 
 /// `N[@GEN]`.
@@ -34,28 +35,31 @@ pub fn diff(host: &Host, a: &DiffArguments) -> anyhow::Result<u8> {
 
 /// Compares one zone of an agent at two generations, below a path.
 pub fn of_zone(
-    (agent, name): (&Agent, &str),
-    zone: u16,
-    below: &str,
+    host: &Host,
+    place: &Place,
     generations: (Option<u64>, Option<u64>),
     options: &DiffOptions,
 ) -> anyhow::Result<u8> {
+    let (agent, zone, below) = &of_agent(host, place, "diff")?;
     let (before, after) = match generations {
         (None, _) => last_two(agent)?,
         (Some(before), after) => (GenerationNumber(before), after.map(GenerationNumber)),
     };
     let zones = agent.disk().zones();
-    let spec = zones.get(usize::from(zone)).ok_or_else(|| anyhow!("the zone is gone"))?;
-    let files = agent.disk().diff(zone, Some(before), after);
-    let mut files = files.with_context(|| OfAgent(name.into()))?;
-    let inside = |path: &[u8]| {
-        let rest = path.strip_prefix(below.as_bytes());
-        below.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
+    let spec = zones.get(usize::from(*zone)).ok_or_else(|| anyhow!("the zone is gone"))?;
+    let files = agent.disk().diff(*zone, Some(before), after);
+    let mut files = files.with_context(|| OfAgent(place.name.clone()))?;
+    let inside = |path: &[u8]| is_below(path, below);
     files.retain(|it| {
         let from = if let DifferenceKind::Renamed { from, .. } = &it.kind { Some(from) } else { None };
         inside(&it.path) || from.is_some_and(|from| inside(from))
     });
+    let was_there = |number: GenerationNumber| {
+        let then = Place { generation: Some(number.0), ..place.clone() };
+        View::open(host, &then).and_then(|mut view| view.resolve_target()).is_ok()
+    };
+    View::open(host, place)?
+        .told_of(|_| Ok(!files.is_empty() || was_there(before) || after.is_some_and(was_there)))?;
     let found = ZoneDifferences { zone: spec.name.clone(), mount: spec.mount.clone(), files };
     tell(&[found], &[], options)
 }

@@ -4,9 +4,9 @@ use anyhow::Context;
 
 use super::args::InspectArguments;
 use super::output::{self, print_json, say, size};
-use super::stop::{stopped, unless};
+use super::run;
+use super::stop::{signalled, unless};
 use super::terminal::escape;
-use super::{INTERRUPTED, run};
 use crate::code::Compiler;
 use crate::component::{self, BinaryKind, Inspection};
 use crate::{Host, HostOptions};
@@ -58,14 +58,14 @@ pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Re
         let folder = store.map_or_else(super::default_store, Ok)?;
         let tried = {
             let _working = super::progress::Working::on(format!("starting {}", a.component.display()));
-            unless(stopped(None), shared_genesis(&bytes, folder)).await
+            unless(signalled(), shared_genesis(&bytes, folder)).await
         };
         match tried {
             Ok(Ok(shared)) => found.shared_genesis = Some(shared),
             Ok(Err(e)) => {
                 output::report(&e.context("whether its agents share a genesis image was not tried"));
             }
-            Err(_) => return Ok(INTERRUPTED),
+            Err(status) => return Ok(status),
         }
     }
     let report = Report { inspection: found, runnable, obstacles };

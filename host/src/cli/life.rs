@@ -5,8 +5,8 @@ use zone_vfs::store::{Cause, StoreError};
 
 use super::args::{ForkArguments, GenerationArguments, OneAgent};
 use super::output::{OfAgent, age, count, duration, print_json, print_table, say, size, table, time};
-use super::stop::{stopped, unless};
-use super::{INTERRUPTED, run};
+use super::run;
+use super::stop::{signalled, unless};
 use crate::agent::AgentName;
 use crate::{AgentError, Host};
 
@@ -25,10 +25,12 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
     let ready = {
         let _working = run::compiling(host, &agent, &a.agent)?;
-        unless(stopped(None), host.prepare(&agent, 1)).await
+        unless(signalled(), host.prepare(&agent, 1)).await
     };
-    let Ok(ready) = ready else { return Ok(INTERRUPTED) };
-    ready?;
+    match ready {
+        Ok(ready) => ready?,
+        Err(status) => return Ok(status),
+    }
     let resumed = agent.resume().await?;
     if a.json {
         print_json(&json!({

@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: a run's own for `run`; otherwise 0, 1 for what failed, 2 for wrong usage, 130 after
-//! Ctrl-C, 134 for a guest that trapped.
+//! Ctrl-C, 143 after SIGTERM, 134 for a guest that trapped.
 
 mod agents;
 mod args;
@@ -32,8 +32,6 @@ use crate::{AgentError, Host, HostOptions};
 
 /// The status of a guest that trapped: what a shell shows for an abort.
 const TRAPPED: u8 = 134;
-/// The status after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -50,33 +48,52 @@ pub fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        // it would say so on standard error, and panic where that cannot be done
+        .log_internal_errors(false)
         .init();
     if let Command::Compile(CompileArguments { memory, seconds, folder }) = &arguments.command {
         return match crate::code::compile_child(*memory, *seconds, folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("{e}");
+                output::note(format_args!("{e}"));
                 ExitCode::FAILURE
             }
         };
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(e) => {
-            eprintln!("dormouse: starting: {e}");
+            output::note(format_args!("dormouse: starting: {e}"));
             return ExitCode::FAILURE;
         }
     };
     let result = runtime.block_on(dispatch(arguments));
     // a thread that still reads standard input must not keep the process
     runtime.shutdown_background();
-    match result {
+    match output::unless_reader_gone(result) {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             output::report(&e);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Threads of the runtime that drive what waits; work that blocks has others.
+const WORKERS: usize = 2;
+
+/// The runtime. The system is asked for threads first: where it gives none, tokio panics.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let gate = std::sync::Mutex::new(());
+    std::thread::scope(|scope| {
+        // all of them at once, until this goes
+        let _shut = gate.lock();
+        for _ in 0..WORKERS {
+            std::thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()))?;
+        }
+        Ok::<_, std::io::Error>(())
+    })?;
+    tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()
 }
 
 /// A variable of the environment; an empty one counts as none.
@@ -151,7 +168,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Inspect(_) | Command::Compile(_) | Command::Restore(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");
-    let code = result?;
+    let code = output::unless_reader_gone(result)?;
     closed?;
     Ok(code)
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,21 +20,64 @@ use crate::AgentError;
 
 /// What helps where an agent is not found.
 pub const LISTS_AGENTS: &str = "`dormouse ps` lists the agents";
+/// Whoever read standard output has gone.
+#[derive(Debug, thiserror::Error)]
+#[error("whoever read standard output has gone")]
+struct ReaderGone;
+
+/// Standard output. That its reader has gone is told apart from any other broken pipe.
+pub struct Out(StdoutLock<'static>);
+
+/// Standard output, for what a command prints.
+pub fn out() -> Out {
+    Out(std::io::stdout().lock())
+}
+
+fn marked<T>(result: std::io::Result<T>) -> std::io::Result<T> {
+    result.map_err(|e| match e.kind() {
+        ErrorKind::BrokenPipe => std::io::Error::new(ErrorKind::BrokenPipe, ReaderGone),
+        _ => e,
+    })
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        marked(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        marked(self.0.flush())
+    }
+}
+
+/// A command whose output nobody reads any more has come to a good end.
+pub fn unless_reader_gone(result: anyhow::Result<u8>) -> anyhow::Result<u8> {
+    let is_gone = |cause: &(dyn Error + 'static)| {
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        inner.is_some_and(<dyn Error + Send + Sync>::is::<ReaderGone>)
+    };
+    match result {
+        Err(e) if e.chain().any(is_gone) => Ok(0),
+        result => result,
+    }
+}
+
+/// Says a line on standard error. Everything that is said there goes through here.
+pub fn note(line: fmt::Arguments<'_>) {
+    let line = format!("{line}\n");
+    // where it cannot be said nobody is left to be told, and what is being done goes on
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
 
 /// Prints an error: what happened, why, and what to do next.
 pub fn report(e: &anyhow::Error) {
-    if e.chain().any(|c| {
-        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-    }) {
-        return;
-    }
     let mut text = words::told(e);
     if let Some(hint) = hint(e) {
         text.push_str("\n  ");
         text.push_str(&hint);
     }
     // an error can quote a guest
-    anstream::eprintln!("dormouse: {}", escape(&text));
+    note(format_args!("dormouse: {}", escape(&text)));
 }
 
 /// Why a store could not be opened, which names the store.
@@ -138,32 +181,37 @@ pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Tabl
 
 /// Prints a table without trailing blanks.
 pub fn print_table(table: &Table) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut text = String::new();
     for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
-    Ok(())
+    print(text.as_bytes())
 }
 
-/// Prints a line; a reader that has gone is an error, not a panic.
+/// Prints what is whole lines. An error is known when this returns: nothing is kept back.
+fn print(text: &[u8]) -> anyhow::Result<()> {
+    let mut out = out();
+    Ok(out.write_all(text).and_then(|()| out.flush())?)
+}
+
+/// Prints a line.
 pub fn say(line: fmt::Arguments<'_>) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+    print(format!("{line}\n").as_bytes())
 }
 
 /// Prints a value as JSON.
 pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    print(&text)
 }
 
 /// Prints a value as one line of JSON.
 pub fn print_json_line<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    print(&text)
 }
 
 /// A time that others stand under, in a table: of one width, and as precise as times are.

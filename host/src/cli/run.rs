@@ -1,4 +1,5 @@
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,23 +9,39 @@ use super::args::RunArguments;
 use super::progress::Working;
 use super::stop::{Why, stopped, unless};
 use super::terminal::Escaping;
-use super::{INTERRUPTED, TRAPPED, output};
+use super::{TRAPPED, output};
 use crate::agent::{AgentName, RunOptions};
 use crate::journal::World;
 use crate::wasi::Stdio;
 use crate::{Agent, AgentError, AgentOptions, Host};
 
-/// Reads a component's file.
+/// Reads a component's file, of which no more than a component may have is read.
 pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let reading = || format!("reading {}", path.display());
+    // opening a device can already have an effect
+    let found = std::fs::metadata(path).with_context(reading)?;
+    refuse_what_has_no_end(path, &found)?;
+    let file = std::fs::File::open(path).with_context(reading)?;
+    refuse_what_has_no_end(path, &file.metadata().with_context(reading)?)?;
+    let mut bytes = Vec::new();
     let limit = crate::component::limits::MAX_BYTES as u64;
-    let length = std::fs::metadata(path).with_context(|| format!("reading {}", path.display()))?;
-    if length.is_dir() {
+    file.take(limit + 1).read_to_end(&mut bytes).with_context(reading)?;
+    if bytes.len() as u64 > limit {
+        bail!("{} has more than {limit} bytes: a component has at most so many", path.display());
+    }
+    Ok(bytes)
+}
+
+/// A component comes from a file or through a pipe.
+fn refuse_what_has_no_end(path: &Path, found: &std::fs::Metadata) -> anyhow::Result<()> {
+    let kind = found.file_type();
+    if kind.is_dir() {
         bail!("{} is a folder, not a component", path.display());
     }
-    if length.len() > limit {
-        bail!("{} has {} bytes: a component has at most {limit}", path.display(), length.len());
+    if !kind.is_file() && !kind.is_fifo() {
+        bail!("{} is neither a file nor a pipe: a component is read from one of these", path.display());
     }
-    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+    Ok(())
 }
 
 /// `K=V`, or `K` for this process's own.
@@ -95,12 +112,12 @@ async fn find_or_create(
         if store.find(&name)?.is_none() {
             let agent = host.create(&AgentName::new(&name)?, component, options()?).await?;
             if number > 1 {
-                eprintln!(
+                output::note(format_args!(
                     "dormouse: agent `{base}` is of another component: this one gets zones of its own, as `{name}` \
                      (--name {base} runs it on those of `{base}`)"
-                );
+                ));
             } else if std::io::stderr().is_terminal() {
-                eprintln!("dormouse: its zones are kept as agent `{name}`");
+                output::note(format_args!("dormouse: its zones are kept as agent `{name}`"));
             }
             return Ok(agent);
         }
@@ -117,7 +134,7 @@ async fn find_or_create(
 async fn refuse_agents(path: &Path, component: &Arc<[u8]>) -> anyhow::Result<()> {
     let component = component.clone();
     // reading a hostile one takes a while, which has to end with the time that the run has
-    let scan = tokio::task::spawn_blocking(move || crate::component::scan(&component).map(|it| it.world()));
+    let scan = crate::threads::run(move || crate::component::scan(&component).map(|it| it.world()));
     if scan.await?? == crate::component::World::Agent {
         bail!(
             "{} is an agent, not a command: make one with `dormouse new NAME`, then `dormouse send NAME`",
@@ -162,7 +179,7 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     };
     match warm {
         Ok(warm) => warm.with_context(|| path.display().to_string())?,
-        Err(Why::Interrupted) => return Ok(INTERRUPTED),
+        Err(Why::Signal(status)) => return Ok(status),
         Err(Why::Late) => return Err(late()),
     }
     let agent =
@@ -190,8 +207,10 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
                 Ok(TRAPPED)
             }
         },
-        Err(AgentError::Cancelled) if why == Some(Why::Interrupted) => Ok(INTERRUPTED),
-        Err(AgentError::Cancelled) => Err(late()),
+        Err(AgentError::Cancelled) => match why {
+            Some(Why::Signal(status)) => Ok(status),
+            _ => Err(late()),
+        },
         Err(e) => Err(e.into()),
     }
 }

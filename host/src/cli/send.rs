@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::args::SendArguments;
 use super::stop::{Why, stopped, unless};
-use super::{INTERRUPTED, TRAPPED, output, terminal};
+use super::{TRAPPED, output, terminal};
 use crate::agent::Event;
 use crate::{AgentError, Host};
 
@@ -53,11 +53,11 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
     let stands = format!("{} stands where it stood before", a.agent);
     let report = match result {
         Ok(report) => report,
-        Err(AgentError::Cancelled) if why == Some(Why::Interrupted) => {
-            eprintln!("dormouse: the turn was cancelled; {stands}");
-            return Ok(INTERRUPTED);
-        }
         Err(AgentError::Cancelled) => {
+            if let Some(Why::Signal(status)) = why {
+                output::note(format_args!("dormouse: the turn was cancelled; {stands}"));
+                return Ok(status);
+            }
             let seconds = a.timeout.unwrap_or_default().as_secs_f64();
             bail!("the turn took longer than {seconds} s and was ended; {stands}")
         }
@@ -89,7 +89,7 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
             Ok(0)
         }
         Err(text) => {
-            anstream::eprintln!("{}: {}", a.agent, terminal::escape(&text));
+            output::note(format_args!("{}: {}", a.agent, terminal::escape(&text)));
             Ok(1)
         }
     }

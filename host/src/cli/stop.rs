@@ -6,10 +6,24 @@ use std::time::Duration;
 /// Why a command ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Ctrl-C, or a request to terminate.
-    Interrupted,
+    /// A signal, after which a command ends with this status.
+    Signal(u8),
     /// Its time is up.
     Late,
+}
+
+/// The status after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+/// The status after a request to terminate (SIGTERM).
+const TERMINATED: u8 = 143;
+
+/// Comes with the status to end with when a signal asks for the end.
+pub async fn signalled() -> u8 {
+    tokio::select! {
+        // an error means that there are no signals: then none comes
+        Ok(()) = tokio::signal::ctrl_c() => INTERRUPTED,
+        () = terminated() => TERMINATED,
+    }
 }
 
 /// Comes when a command is to end. The time counts from now.
@@ -24,9 +38,7 @@ pub fn stopped(timeout: Option<Duration>) -> impl Future<Output = Why> {
             }
         };
         tokio::select! {
-            // an error means that there are no signals: then none comes
-            Ok(()) = tokio::signal::ctrl_c() => Why::Interrupted,
-            () = terminated() => Why::Interrupted,
+            status = signalled() => Why::Signal(status),
             () = late => Why::Late,
         }
     }
@@ -42,7 +54,7 @@ async fn terminated() {
 }
 
 /// Waits for `work`, unless `stop` comes first: then the work is dropped.
-pub async fn unless<T>(stop: impl Future<Output = Why>, work: impl Future<Output = T>) -> Result<T, Why> {
+pub async fn unless<T, W>(stop: impl Future<Output = W>, work: impl Future<Output = T>) -> Result<T, W> {
     tokio::select! {
         biased;
         done = work => Ok(done),

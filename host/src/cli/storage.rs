@@ -10,9 +10,10 @@ use serde_json::json;
 use zone_vfs::store::{Bytes, Damage, Finding, Given, ReapReport, StoreError};
 
 use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
-use super::output::{count, print_json, print_table, say, size, table};
+use super::output::{count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
 use super::terminal::escape;
+use crate::threads;
 use crate::upkeep::{ReapRules, Reaped};
 use crate::{AgentError, Host};
 
@@ -122,20 +123,22 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
     for damage in &r.damage {
-        eprintln!("dormouse: cannot be read: {}", escape(damage));
+        note(format_args!("dormouse: cannot be read: {}", escape(damage)));
     }
     if r.swept.held_segments > 0 {
-        eprintln!(
+        note(format_args!(
             "dormouse: kept as they are: {}, where what hangs on that may lie; this ends once what is damaged is \
              repaired (`dormouse fsck --repair`) or removed (`dormouse rm`)",
             count(r.swept.held_segments, "segment")
-        );
+        ));
     }
     if r.over_budget {
-        eprintln!("dormouse: {} are needed, which is more than the budget", size(r.needed));
+        note(format_args!("dormouse: {} are needed, which is more than the budget", size(r.needed)));
     }
     if r.swept.out_of_space {
-        eprintln!("dormouse: there was no room to copy what is needed: free some space and reap again");
+        note(format_args!(
+            "dormouse: there was no room to copy what is needed: free some space and reap again"
+        ));
     }
     Ok(())
 }
@@ -144,7 +147,7 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
     let store = host.store()?;
     let usage = {
         let _working = Working::on("counting".into());
-        tokio::task::spawn_blocking(move || store.usage()).await??
+        threads::run(move || store.usage()).await??
     };
     let bytes = |b: &Bytes| json!({ "logical": b.logical, "unique": b.unique, "shared": b.shared });
     if a.json {
@@ -225,7 +228,7 @@ fn finding(finding: &Finding) -> (&'static str, String) {
 pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
     let store = host.store()?;
     let (repair, as_json) = (a.repair, a.json);
-    let task = tokio::task::spawn_blocking(move || {
+    let task = threads::run(move || {
         let (mut found, mut told) = (Vec::new(), Ok(()));
         let report = store.scrub(repair, &mut |it| {
             let (kind, text) = finding(it);
@@ -235,9 +238,10 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
                 told = say(format_args!("{}", escape(&text)));
             }
         });
-        told.and_then(|()| Ok((report?, found)))
+        (report, found, told)
     });
-    let (report, mut found) = task.await??;
+    let (report, mut found, mut told) = task.await?;
+    let report = report?;
     let images = host.check_images(repair).await?;
     for damage in &images.damage {
         let text = format!("{}@{}: {}", damage.agent, damage.generation, damage.reason);
@@ -250,11 +254,13 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         for (kind, text) in [("image", Some(text)), ("repaired", made)] {
             match text {
                 Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
-                Some(text) => say(format_args!("{}", escape(&text)))?,
-                None => {}
+                // what is to be repaired is, whoever listens
+                Some(text) if told.is_ok() => told = say(format_args!("{}", escape(&text))),
+                _ => {}
             }
         }
     }
+    told?;
     let findings = report.findings + images.damage.len() as u64;
     if a.json {
         print_json(&json!({
@@ -349,7 +355,7 @@ fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: boo
         ))?;
     }
     for damage in &r.damage {
-        eprintln!("dormouse: not in the backup: {}", escape(damage));
+        note(format_args!("dormouse: not in the backup: {}", escape(damage)));
     }
     Ok(u8::from(!r.damage.is_empty()))
 }
@@ -396,7 +402,7 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
         Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?
     };
     for damage in &report.damage {
-        eprintln!("dormouse: was damaged when the backup was made: {}", escape(damage));
+        note(format_args!("dormouse: was damaged when the backup was made: {}", escape(damage)));
     }
     if a.json {
         print_json(

@@ -91,8 +91,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-fn pass(mut out: impl Write + IsTerminal, bytes: &[u8]) -> std::io::Result<()> {
-    if out.is_terminal() {
+fn pass(mut out: impl Write, is_terminal: bool, bytes: &[u8]) -> std::io::Result<()> {
+    if is_terminal {
         let mut escaping = Escaping::new(&mut out);
         escaping.write_all(bytes)?;
         escaping.end()?;
@@ -104,12 +104,12 @@ fn pass(mut out: impl Write + IsTerminal, bytes: &[u8]) -> std::io::Result<()> {
 
 /// Writes guest bytes to standard output, escaped if that is a terminal.
 pub fn print(bytes: &[u8]) -> std::io::Result<()> {
-    pass(std::io::stdout().lock(), bytes)
+    pass(super::output::out(), std::io::stdout().is_terminal(), bytes)
 }
 
 /// The same for standard error.
 pub fn print_error(bytes: &[u8]) -> std::io::Result<()> {
-    pass(std::io::stderr().lock(), bytes)
+    pass(std::io::stderr().lock(), std::io::stderr().is_terminal(), bytes)
 }
 
 #[cfg(test)]

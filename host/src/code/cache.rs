@@ -5,7 +5,7 @@
 //! store's covers its files and is checked before code is loaded.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicBool;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::CodeError;
 use super::compile::{ABOUT, Compiled, Compiler, code_file};
+use super::{CodeError, read_regular, remove_any};
 use crate::component::{REWRITER_VERSION, Variant};
 
 /// The key of an entry; it also names the component's genesis image.
@@ -45,8 +45,7 @@ fn new_key(path: &Path) -> Result<[u8; 32], CodeError> {
             .map_err(|e| CodeError::io("drawing a key")(e.into()))?;
     }
     let io = || CodeError::io(format!("writing {}", path.display()));
-    let mut options = File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).map_err(io())?;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(io())?;
     file.write_all(&key).and_then(|()| file.sync_all()).map_err(io())?;
     Ok(key)
 }
@@ -57,7 +56,7 @@ fn remove_unfinished(folder: &Path) -> Result<(), CodeError> {
     for entry in std::fs::read_dir(folder).map_err(io())? {
         let path = entry.map_err(io())?.path();
         if path.extension().is_some_and(|e| e == "tmp") {
-            std::fs::remove_dir_all(&path).map_err(io())?;
+            remove_any(&path).map_err(io())?;
         }
     }
     Ok(())
@@ -74,14 +73,16 @@ impl CodeCache {
             .map_err(io("making the folder"))?;
         remove_unfinished(folder)?;
         let path = folder.join("mac.key");
-        let mac_key = match std::fs::read(&path).map(<[u8; 32]>::try_from) {
+        let mac_key = match read_regular(&path).map(<[u8; 32]>::try_from) {
             Ok(Ok(key)) => key,
-            Ok(Err(_)) => {
+            Err(e) if e.kind() == ErrorKind::NotFound => new_key(&path)?,
+            Err(e) if e.kind() != ErrorKind::InvalidInput => return Err(io("reading the key in")(e)),
+            // nothing hangs on it but code that can be made again
+            Ok(Err(_)) | Err(_) => {
                 tracing::warn!("{} does not hold a key: compiled code is made anew", path.display());
+                remove_any(&path).map_err(io("replacing the key in"))?;
                 new_key(&path)?
             }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => new_key(&path)?,
-            Err(e) => return Err(io("reading the key in")(e)),
         };
         Ok(Self { folder: folder.into(), mac_key })
     }
@@ -128,7 +129,7 @@ impl CodeCache {
         let folder = self.entry(key);
         let read = |name: &str| {
             let path = folder.join(name);
-            std::fs::read(&path).map_err(CodeError::io(format!("reading {}", path.display())))
+            read_regular(&path).map_err(CodeError::io(format!("reading {}", path.display())))
         };
         let content = read(file)?;
         let stated: Option<[u8; 32]> = read(&format!("{file}.mac"))?.try_into().ok();
@@ -141,7 +142,7 @@ impl CodeCache {
 
     /// Whether there is an entry; it may still be found damaged.
     pub fn has(&self, key: &CodeKey) -> bool {
-        self.entry(key).exists()
+        self.entry(key).symlink_metadata().is_ok()
     }
 
     /// Loads an entry. One that is damaged is removed, to be made anew.
@@ -154,8 +155,7 @@ impl CodeCache {
             Err(e) => {
                 let folder = self.entry(key);
                 tracing::warn!("{e}: the code is made anew");
-                std::fs::remove_dir_all(&folder)
-                    .map_err(CodeError::io(format!("removing {}", folder.display())))?;
+                remove_any(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
                 Ok(None)
             }
         }
@@ -195,26 +195,21 @@ impl CodeCache {
         let hex = blake3::Hash::from_bytes(*key).to_hex();
         let temporary = self.folder.join(format!("{hex}.{}.tmp", std::process::id()));
         let io = |what: &'static str| CodeError::io(format!("{what} {}", temporary.display()));
-        if temporary.exists() {
-            std::fs::remove_dir_all(&temporary).map_err(io("removing"))?;
-        }
+        remove_any(&temporary).map_err(io("removing"))?;
         std::fs::DirBuilder::new().mode(0o700).create(&temporary).map_err(io("making"))?;
         let made = compiler.compile(component, &temporary, stop).and_then(|()| {
             for file in [code_file(Variant::Boot), code_file(Variant::Restore), ABOUT] {
-                let content = std::fs::read(temporary.join(file)).map_err(io("reading"))?;
+                let content = read_regular(&temporary.join(file)).map_err(io("reading"))?;
                 let mac = self.mac(key, file, &content);
                 std::fs::write(temporary.join(format!("{file}.mac")), mac.as_bytes())
                     .map_err(io("writing"))?;
             }
             let entry = self.entry(key);
-            if entry.exists() {
-                std::fs::remove_dir_all(&entry).map_err(io("replacing an entry by"))?;
-            }
+            remove_any(&entry).map_err(io("replacing an entry by"))?;
             std::fs::rename(&temporary, &entry).map_err(io("keeping"))
         });
         if made.is_err()
-            && temporary.exists()
-            && let Err(e) = std::fs::remove_dir_all(&temporary)
+            && let Err(e) = remove_any(&temporary)
         {
             tracing::warn!("removing {}: {e}", temporary.display());
         }

@@ -113,12 +113,19 @@ impl Compiler {
             .map_err(CodeError::io(format!("starting the compiler {}", self.program.display())))?;
         let mut stdin = child.stdin.take().ok_or(CodeError::NoCompiler)?;
         let stderr = child.stderr.take().ok_or(CodeError::NoCompiler)?;
-        let said = std::thread::spawn(move || {
+        let said = std::thread::Builder::new().name("dormouse-compile".into()).spawn(move || {
             let mut said = String::new();
             // what cannot be read cannot be reported
             let _ = stderr.take(64 << 10).read_to_string(&mut said);
             said
         });
+        let said = match said {
+            Ok(said) => said,
+            Err(e) => {
+                child.kill().and_then(|()| child.wait()).map_err(CodeError::io("stopping the compiler"))?;
+                return Err(CodeError::io("starting a thread")(e));
+            }
+        };
         // a child that stops early closes the pipe: its own error says why
         let fed = stdin.write_all(component);
         drop(stdin);

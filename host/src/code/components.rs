@@ -7,7 +7,9 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::CodeError;
+use zone_vfs::device::open_regular;
+
+use super::{CodeError, read_regular, remove_any};
 use crate::component::{BinaryKind, scan, wrap_core_module};
 
 /// The folder of components: an agent goes on when the file that it was made from is gone.
@@ -25,7 +27,7 @@ impl Components {
         for entry in std::fs::read_dir(folder).map_err(io())? {
             let path = entry.map_err(io())?.path();
             if path.extension().is_some_and(|e| e == "tmp") {
-                std::fs::remove_file(&path).map_err(io())?;
+                remove_any(&path).map_err(io())?;
             }
         }
         Ok(Self { folder: folder.into() })
@@ -47,7 +49,7 @@ impl Components {
         let written = (|| {
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&temporary).map_err(io("making"))?;
+            let mut file = open_regular(&temporary, &options).map_err(io("making"))?;
             file.write_all(component).and_then(|()| file.sync_all()).map_err(io("writing"))?;
             std::fs::rename(&temporary, &path).map_err(io("keeping"))?;
             File::open(&self.folder).and_then(|d| d.sync_all()).map_err(io("keeping"))
@@ -87,7 +89,7 @@ impl Components {
     /// The component with this hash, checked.
     pub fn read(&self, hash: &[u8; 32]) -> Result<Vec<u8>, CodeError> {
         let missing = || CodeError::NoComponent(blake3::Hash::from_bytes(*hash).to_hex().to_string());
-        let bytes = match std::fs::read(self.path(hash)) {
+        let bytes = match read_regular(&self.path(hash)) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
             Err(e) => return Err(CodeError::io(format!("reading {}", self.path(hash).display()))(e)),

@@ -6,12 +6,14 @@
 //! | [`compile`] | the child process that rewrites and compiles, and its bounds |
 //! | [`cache`] | compiled code on disk, under a MAC |
 //! | [`components`] | the components themselves, by hash |
+//! | [`files`] | reading and removing what may be anything |
 
 mod cache;
 mod compile;
 mod components;
 mod engine;
 mod error;
+mod files;
 
 pub use self::compile::{COMPILE_COMMAND, COMPILER_VARIABLE, CompileLimits, Compiler, compile_child};
 pub use self::error::CodeError;
@@ -19,3 +21,5 @@ pub use self::error::CodeError;
 pub(crate) use self::cache::{Code, CodeCache, CodeKey};
 pub(crate) use self::components::{Components, as_component};
 pub(crate) use self::engine::{SlotEngine, Ticker};
+pub(crate) use self::files::read_regular;
+use self::files::remove_any;

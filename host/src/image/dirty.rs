@@ -29,17 +29,26 @@ impl DirtyTracking {
         *HERE.get_or_init(|| {
             let probe = [0u8; 1];
             let page = probe.as_ptr() as usize & !(PAGE - 1);
-            match pagemap().and_then(|file| scan(file, page, PAGE, &mut Vec::new())) {
-                Ok(()) => Self::PagemapScan,
-                Err(e) => {
-                    tracing::warn!("PAGEMAP_SCAN is missing ({e}): images are taken by comparing every page");
-                    Self::Comparison
-                }
-            }
+            let fault = match pagemap() {
+                Err(e) => format!("{PAGEMAP} cannot be opened ({e})"),
+                Ok(file) => match scan(file, page, PAGE, &mut Vec::new()) {
+                    Ok(()) => return Self::PagemapScan,
+                    Err(e) if is_unknown(&e) => format!("PAGEMAP_SCAN is missing ({e})"),
+                    Err(e) => format!("PAGEMAP_SCAN failed ({e})"),
+                },
+            };
+            tracing::warn!("{fault}: images are taken by comparing every page");
+            Self::Comparison
         })
     }
 }
 
+/// Whether a kernel says so of a call that it does not know.
+fn is_unknown(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL | libc::ENOSYS))
+}
+
+const PAGEMAP: &str = "/proc/self/pagemap";
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
@@ -75,7 +84,7 @@ struct ScanArgument {
 
 fn pagemap() -> std::io::Result<&'static File> {
     static FILE: OnceLock<std::io::Result<File>> = OnceLock::new();
-    FILE.get_or_init(|| File::open("/proc/self/pagemap"))
+    FILE.get_or_init(|| File::open(PAGEMAP))
         .as_ref()
         .map_err(|e| e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error))
 }

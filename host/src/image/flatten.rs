@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use rustix::fs::SeekFrom;
+use zone_vfs::device::open_regular;
 
 use super::format::{self, FlatHeader};
 use super::reference::{ChangedPage, FlatName};
@@ -52,14 +53,9 @@ impl ImageStore {
         let temporary = format!("{name}.tmp");
         let path = self.path(&temporary);
         let written = (|| {
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&path)
-                .map_err(Self::io(&temporary))?;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true).mode(0o600);
+            let file = open_regular(&path, &options).map_err(Self::io(&temporary))?;
             let page = format::encode(format::FLAT, header)
                 .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
             file.set_len(header.file_len()).map_err(Self::io(&temporary))?;

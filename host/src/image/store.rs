@@ -1,7 +1,7 @@
 //! The folder of image files, and images that are open.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::mm::{MapFlags, ProtFlags};
 use uuid::Uuid;
+use zone_vfs::device::open_regular;
 
 use super::format::{self, FlatHeader, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
@@ -254,6 +255,17 @@ impl ImageStore {
         self.folder.join(name.to_string())
     }
 
+    /// Opens a file of an image. What is there and is no file is as good as lost.
+    fn open_file(&self, name: impl ToString, options: &OpenOptions) -> Result<File, ImageError> {
+        let name = name.to_string();
+        open_regular(&self.path(&name), options).map_err(|source| match source.kind() {
+            std::io::ErrorKind::InvalidInput => {
+                ImageError::Damaged { file: name, reason: source.to_string() }
+            }
+            _ => ImageError::Io { file: name, source },
+        })
+    }
+
     /// Makes creations and renames in the folder durable.
     pub(super) fn sync_folder(&self) -> Result<(), ImageError> {
         File::open(&self.folder).and_then(|d| d.sync_all()).map_err(Self::io(""))
@@ -280,7 +292,7 @@ impl ImageStore {
         if let Some(file) = open.get(name) {
             return Ok(file);
         }
-        let file = File::open(self.path(name)).map_err(Self::io(name))?;
+        let file = self.open_file(name, File::options().read(true))?;
         let header: FlatHeader = format::read(format::FLAT, &file, &name.to_string())?;
         let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
         if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>(), header.source)
@@ -307,7 +319,7 @@ impl ImageStore {
         if metadata.blocks() * 512 >= metadata.len() || rustix::fs::fstatfs(file)?.f_type != TMPFS {
             return Ok(());
         }
-        let file = File::options().write(true).open(self.path(name))?;
+        let file = open_regular(&self.path(name), File::options().write(true))?;
         Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, metadata.len())?)
     }
 
@@ -316,7 +328,7 @@ impl ImageStore {
         if let Some(file) = open.get(&name) {
             return Ok(file);
         }
-        let file = File::options().read(true).write(true).open(self.path(name)).map_err(Self::io(name))?;
+        let file = self.open_file(name, File::options().read(true).write(true))?;
         let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;
         if (header.agent, header.number) != (name.agent, name.number) {
             return Err(ImageError::Damaged {
@@ -446,13 +458,9 @@ impl ImageStore {
         let path = self.beside(name);
         let temporary = path.with_extension("about.tmp");
         let io = || Self::io(temporary.display());
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)
-            .map_err(io())?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = open_regular(&temporary, &options).map_err(io())?;
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io())?;
         std::fs::rename(&temporary, &path).map_err(io())?;
         self.sync_folder()

@@ -20,6 +20,7 @@ use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 use crate::image::{FlatName, Image, ImageError, ImageReference, ImageStore};
 use crate::journal::{self, GenerationAbout};
+use crate::threads;
 
 /// Generations that wait for being archived, at most; more are left to a reaping.
 const MAX_WAITING: usize = 4096;
@@ -217,8 +218,7 @@ impl HostShared {
         lost: ImageError,
     ) -> Result<(), AgentError> {
         let (shared, disk, reference) = (self.clone(), disk.clone(), reference.clone());
-        let task = tokio::task::spawn_blocking(move || shared.materialise(&disk, number, &reference, lost));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        threads::run(move || shared.materialise(&disk, number, &reference, lost)).await?
     }
 
     /// As [`make_again`](Self::make_again), in this thread.
@@ -336,10 +336,10 @@ impl Host {
     /// Gives the bytes that came free.
     pub async fn trim_images(&self, limit: u64) -> Result<u64, AgentError> {
         let shared = self.shared.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        threads::run(move || {
             shared.archive_kept()?;
             shared.trim_images(limit)
-        });
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        })
+        .await?
     }
 }

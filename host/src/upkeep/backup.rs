@@ -6,12 +6,14 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use zone_vfs::device::open_regular;
 use zone_vfs::store::{BackedUp, BackupFile, BackupReport, ReadSeek, RestoreReport, Store, StoreError};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 use crate::image::FlatName;
 use crate::journal::{self, GenerationAbout};
+use crate::threads;
 
 /// The folders of a store whose files go with a backup.
 const FOLDERS: [&str; 2] = [IMAGES, "components"];
@@ -26,13 +28,13 @@ impl Host {
         since: Option<Box<dyn ReadSeekSend>>,
     ) -> Result<BackupReport, AgentError> {
         let shared = self.shared.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        threads::run(move || {
             let mut since = since;
             let report = shared.backup(&mut *to, since.as_mut().map(|s| &mut **s as &mut dyn ReadSeek))?;
             to.flush().map_err(|source| AgentError::Io { what: "writing the backup".into(), source })?;
             Ok(report)
-        });
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        })
+        .await?
     }
 
     /// Makes a store in `folder`, which is missing or empty, of a backup and those since it, in their
@@ -44,7 +46,9 @@ impl Host {
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = open_regular(&path, &options)?;
             std::io::copy(content, &mut file)?;
             made.push((name.to_string(), path));
             file.sync_all()
@@ -133,12 +137,15 @@ fn files(folder: &Path, left_out: &HashSet<String>) -> Result<Vec<BackupFile>, S
             {
                 continue;
             }
-            let file = File::open(&path).map_err(failed(&path))?;
+            let file = open_regular(&path, File::options().read(true)).map_err(failed(&path))?;
             let len = file.metadata().map_err(failed(&path))?.len();
             let mut hasher = blake3::Hasher::new();
             std::io::copy(&mut file.take(len), &mut hasher).map_err(failed(&path))?;
             let hash = *hasher.finalize().as_bytes();
-            let open = Box::new(move || Ok(Box::new(File::open(path)?.take(len)) as Box<dyn Read>));
+            let open = Box::new(move || {
+                let file = open_regular(&path, File::options().read(true))?;
+                Ok(Box::new(file.take(len)) as Box<dyn Read>)
+            });
             found.push(BackupFile { name: format!("{inside}/{name}"), len, hash, open });
         }
     }

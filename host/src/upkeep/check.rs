@@ -12,6 +12,7 @@ use super::archive::image_of;
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 use crate::image::{FlatName, Image, ImageError, ImageReference, ImageStore};
+use crate::threads;
 
 /// An image that cannot be resumed from, or not from what its files hold now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +48,7 @@ impl Host {
     /// damaged are made again from the archive, where it has them.
     pub async fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
         let shared = self.shared.clone();
-        let task = tokio::task::spawn_blocking(move || shared.check_images(repair));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        threads::run(move || shared.check_images(repair)).await?
     }
 }
 

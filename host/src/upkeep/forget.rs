@@ -7,6 +7,7 @@ use zone_vfs::zone::ContentIds;
 
 use crate::agent::{Agent, AgentError, AgentForgot};
 use crate::host::{Host, HostShared};
+use crate::threads;
 
 /// What became of the store's files after a forget.
 #[derive(Clone, Debug)]
@@ -40,8 +41,7 @@ impl Host {
     /// content still is.
     pub async fn purge(&self, content: &ContentIds) -> Result<Purged, AgentError> {
         let (shared, content) = (self.shared.clone(), content.clone());
-        let task = tokio::task::spawn_blocking(move || shared.purge(&content));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        threads::run(move || shared.purge(&content)).await?
     }
 
     /// Whether the store's files may still hold something that was forgotten.

@@ -19,6 +19,7 @@ use zone_vfs::store::{ReapPolicy, ReapReport, VersionPolicy};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
+use crate::threads;
 
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
@@ -48,8 +49,7 @@ impl Host {
     /// touches an agent that is in memory. With `dry_run` nothing is changed.
     pub async fn reap(&self, policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
         let shared = self.shared.clone();
-        let task = tokio::task::spawn_blocking(move || shared.reap(policy, dry_run));
-        task.await.map_err(|e| AgentError::Task(e.to_string()))?
+        threads::run(move || shared.reap(policy, dry_run)).await?
     }
 
     /// Reaps again and again, for a process that lives long, until the reaper is dropped or the host is

@@ -1,6 +1,7 @@
 //! What is kept, as an operator writes it down: a file in TOML, by default `policy.toml` in the store's folder.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,6 +100,16 @@ pub struct ReapRules {
     pub remove_unmounted: Option<bool>,
 }
 
+/// The text of a policy, which is not too long.
+fn read_policy(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(MAX_POLICY + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_POLICY {
+        return Err(std::io::Error::other(format!("it has more than {MAX_POLICY} bytes")));
+    }
+    Ok(text)
+}
+
 impl ReapRules {
     /// These rules, with those of a file where these say nothing. A file that is missing says nothing.
     ///
@@ -108,10 +119,8 @@ impl ReapRules {
     pub fn over(&self, file: &Path) -> Result<Self, AgentError> {
         let wrong = |reason: String| AgentError::Policy { file: file.to_path_buf(), reason };
         let text = match std::fs::metadata(file) {
-            Ok(found) if found.len() > MAX_POLICY => {
-                return Err(wrong(format!("{} bytes are more than {MAX_POLICY}", found.len())));
-            }
-            Ok(_) => std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?,
+            Ok(found) if !found.is_file() => return Err(wrong("it is no file".into())),
+            Ok(_) => read_policy(file).map_err(|e| wrong(e.to_string()))?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(wrong(e.to_string())),
         };

@@ -8,4 +8,6 @@
 mod components;
 mod damage;
 mod names;
+mod places;
+mod streams;
 mod surroundings;

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::regular::{open_regular, open_regular_with};
 use super::{AlignedBuf, BLOCK, Caching, Device, DeviceFile, check_path};
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ fn open_file(full: &Path, caching: Caching, create: bool) -> io::Result<Blocking
     options.read(true).write(true).create_new(create).mode(0o600);
     #[cfg(target_os = "linux")]
     if caching == Caching::Direct {
-        match options.custom_flags(libc::O_NOFOLLOW | libc::O_DIRECT).open(full) {
+        match open_regular_with(full, &options, libc::O_DIRECT) {
             Ok(file) => return Ok(BlockingFile { file, direct: true }),
             // Linux creates the file before it refuses the flag.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -178,7 +179,7 @@ fn open_file(full: &Path, caching: Caching, create: bool) -> io::Result<Blocking
         }
     }
     let _ = caching;
-    let file = options.custom_flags(libc::O_NOFOLLOW).open(full)?;
+    let file = open_regular(full, &options)?;
     Ok(BlockingFile { file, direct: false })
 }
 

@@ -9,6 +9,7 @@
 
 mod aligned;
 pub mod blocking;
+mod regular;
 pub mod simulated;
 #[cfg(target_os = "linux")]
 pub mod uring;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use aligned::{AlignedBuf, BLOCK};
+pub use regular::open_regular;
 
 /// The longest path of a file on a device, in bytes.
 pub const MAX_PATH: usize = 128;

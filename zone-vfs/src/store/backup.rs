@@ -158,6 +158,9 @@ fn reading(error: std::io::Error) -> StoreError {
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn writing(error: std::io::Error) -> StoreError {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        return bad("is not whole, and cannot be restored: whoever read it has gone");
+    }
     bad(format!("cannot be written: {error}"))
 }
 

@@ -9,10 +9,9 @@ use zone_vfs::store::StoreError;
 use zone_vfs::tree::{ChangeKind, ChangeRecord};
 
 use super::history::{principal, text};
-use super::place::{Place, View};
-use crate::cli::INTERRUPTED;
-use crate::cli::output::{column_time, of_store, print_json_line, say, size, time};
-use crate::cli::stop::stopped;
+use super::place::{Place, View, is_below};
+use crate::cli::output::{column_time, note, of_store, print_json_line, say, size, time};
+use crate::cli::stop::signalled;
 use crate::{AgentError, Host, HostOptions};
 
 /// Entries that are read at once.
@@ -87,23 +86,42 @@ fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Resul
     say(format_args!("{}", crate::cli::terminal::escape(&line)))
 }
 
+/// Whether an entry names `folder` or something in it.
+fn is_about(record: &ChangeRecord, folder: &str) -> bool {
+    [&record.path, &record.old_path].into_iter().flatten().any(|path| is_below(path, folder))
+}
+
+/// Whether the feed, or the history of versions, has something of the path.
+fn is_known(view: &mut View) -> anyhow::Result<bool> {
+    let path = view.path.clone();
+    if view.with("", |z, access| Ok(z.find_past(access, path.as_bytes()).is_ok()))? {
+        return Ok(true);
+    }
+    let mut after = ChangeSequence(0);
+    loop {
+        let changes = view.changes(after, PIECE)?;
+        if changes.entries.iter().any(|(_, record)| is_about(record, &path)) {
+            return Ok(true);
+        }
+        let last = changes.entries.last().map(|(at, _)| *at);
+        match (last, changes.gap) {
+            (Some(last), _) => after = last,
+            (None, Some(gap)) if gap > after => after = gap,
+            (None, _) => return Ok(false),
+        }
+    }
+}
+
 /// Prints what came after `after`, at most `limit` entries, and gives the last one that was looked at.
 fn print_after(view: &mut View, mut after: u64, limit: usize, json: bool) -> anyhow::Result<u64> {
     let folder = view.path.clone();
-    let inside = |record: &ChangeRecord| {
-        let below = |path: &Option<Vec<u8>>| {
-            path.as_deref().is_none_or(|path| {
-                let rest = path.strip_prefix(folder.as_bytes());
-                folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-            })
-        };
-        below(&record.path) || (record.old_path.is_some() && below(&record.old_path))
-    };
+    // what has no path is about the whole zone
+    let inside = |record: &ChangeRecord| record.path.is_none() || is_about(record, &folder);
     let mut printed = 0;
     while printed < limit {
         let changes = view.changes(ChangeSequence(after), PIECE)?;
         if let Some(gap) = changes.gap {
-            eprintln!("dormouse: entries up to {gap} are gone: read the zone itself");
+            note(format_args!("dormouse: entries up to {gap} are gone: read the zone itself"));
             after = after.max(gap.0);
         }
         let Some((last, _)) = changes.entries.last() else { break };
@@ -126,6 +144,7 @@ fn print_after(view: &mut View, mut after: u64, limit: usize, json: bool) -> any
 /// Lists what is there.
 pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
+    view.told_of(is_known)?;
     header(json)?;
     print_after(&mut view, after, limit, json)?;
     Ok(0)
@@ -135,11 +154,13 @@ pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) ->
 /// for.
 pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
     let (mut after, mut begun) = (what.after, false);
-    let mut stop = std::pin::pin!(stopped(None));
+    let mut stop = std::pin::pin!(signalled());
     loop {
         match Host::open(options.clone()) {
             Ok(host) => {
                 let printed = View::open(&host, &what.place).and_then(|mut view| {
+                    // what is not there yet can come
+                    view.told_of(|_| Ok(true))?;
                     if !begun {
                         header(what.json)?;
                         begun = true;
@@ -154,7 +175,7 @@ pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
             Err(e) => return Err(of_store(e, &options.folder)),
         }
         tokio::select! {
-            _ = &mut stop => return Ok(INTERRUPTED),
+            status = &mut stop => return Ok(status),
             () = tokio::time::sleep(EVERY) => {}
         }
     }

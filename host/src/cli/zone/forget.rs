@@ -12,7 +12,7 @@ use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
 
 use super::place::{self, Place};
-use crate::cli::output::{count, print_json, say, size};
+use crate::cli::output::{count, note, print_json, say, size};
 use crate::cli::progress::Working;
 use crate::cli::terminal::escape;
 use crate::upkeep::Purged;
@@ -67,7 +67,7 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
         host.forget(&agent, &what, &target).await?
     };
     if let Some(why) = &done.not_in_audit {
-        eprintln!("dormouse: the audit log does not have it: {}", escape(why));
+        note(format_args!("dormouse: the audit log does not have it: {}", escape(why)));
     }
     tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
 }
@@ -217,9 +217,9 @@ fn tell(
         }
     }
     if is_purged == Some(false) {
-        eprintln!(
+        note(format_args!(
             "dormouse: the store's files still hold it: `dormouse fsck` says what does not read; then repeat this"
-        );
+        ));
     }
     Ok(u8::from(is_purged == Some(false)))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions as LocalOptions};
+use rustix::fs::{Mode, OFlags, openat};
 use zone_vfs::id::Inode;
 use zone_vfs::tree::FileKind;
 
@@ -13,7 +14,7 @@ use super::MAX_DEPTH;
 use super::place::{Place, View, child, means_content};
 use super::put::left_out;
 use crate::Host;
-use crate::cli::output::{count, size};
+use crate::cli::output::{count, note, size};
 use crate::cli::terminal;
 
 /// Copies a file or folder out of a zone.
@@ -60,7 +61,7 @@ pub fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result
         local
     };
     let (files, bytes) = counts;
-    eprintln!("got {} ({}) into {}", count(files, "file"), size(bytes), local.display());
+    note(format_args!("got {} ({}) into {}", count(files, "file"), size(bytes), local.display()));
     Ok(0)
 }
 
@@ -84,7 +85,32 @@ fn enter(folder: &Dir, name: &str, shown: &Path) -> anyhow::Result<Dir> {
     folder.open_dir(name).with_context(at)
 }
 
-/// Writes a file beside its name and renames it: a link of that name is replaced, never followed.
+/// What is there under the name of a file that is to be written.
+enum There {
+    /// Nothing, or a file, which is replaced.
+    Room,
+    /// A device, a pipe or a socket: what is got is written into it, and it stays.
+    Node(std::fs::File),
+}
+
+/// As `cp` decides, but that no link is followed.
+fn what_is_there(folder: &Dir, name: &str) -> anyhow::Result<There> {
+    match folder.symlink_metadata(name) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(There::Room),
+        Ok(found) if found.is_file() => return Ok(There::Room),
+        Ok(found) if found.is_symlink() => bail!("a symbolic link is there, and none is followed"),
+        Ok(found) if found.is_dir() => bail!("a folder is there"),
+        found => found?,
+    };
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let node = std::fs::File::from(openat(folder, name, flags, Mode::empty())?);
+    if node.metadata()?.is_file() {
+        bail!("a file has come there meanwhile");
+    }
+    Ok(There::Node(node))
+}
+
+/// Writes a file beside its name and renames it.
 fn get_file(
     view: &mut View,
     path: &str,
@@ -93,6 +119,14 @@ fn get_file(
     name: &str,
     counts: &mut (u64, u64),
 ) -> anyhow::Result<()> {
+    if let There::Node(mut node) = what_is_there(folder, name)? {
+        view.content(path, inode, |piece| {
+            counts.1 += piece.len() as u64;
+            node.write_all(piece)
+        })?;
+        counts.0 += 1;
+        return Ok(());
+    }
     let temporary = format!(".dormouse-get-{}-{}", std::process::id(), counts.0);
     let mut file = folder.open_with(&temporary, LocalOptions::new().write(true).create_new(true))?;
     let mut bytes = 0;

@@ -7,7 +7,7 @@ use zone_vfs::id::{Inode, Version};
 use zone_vfs::tree::VersionKind;
 use zone_vfs::zone::{Cause, Expected, VersionEntry, Zone, ZoneError};
 
-use super::place::{Place, View};
+use super::place::{Place, View, is_below};
 use crate::Host;
 use crate::cli::output::{column_time, print_json, print_table, say, size, table, time};
 
@@ -134,11 +134,11 @@ pub fn deleted(host: &Host, place: &Place, json: bool) -> anyhow::Result<u8> {
         after = Some(last.place.clone());
         all.extend(some);
     }
-    let below = |path: &str| {
-        view.path.is_empty() || path == view.path || path.starts_with(&format!("{}/", view.path))
-    };
+    let folder = view.path.clone();
+    let below = |path: &str| is_below(path.as_bytes(), &folder);
     let named = all.into_iter().filter_map(|d| Some((text(d.path.as_deref()?), d)));
     let all: Vec<_> = named.filter(|(path, _)| below(path)).collect();
+    view.told_of(|_| Ok(!all.is_empty()))?;
     if json {
         let rows: Vec<_> = all
             .iter()

@@ -22,7 +22,7 @@ mod shared;
 
 pub use self::changes::{Follow, follow};
 pub use self::forget::turns;
-pub use self::place::generation_of;
+pub use self::place::{Place, View, generation_of, is_below, of_agent};
 pub use self::put::Piped;
 
 use super::args::{ZoneArguments, ZoneCommand};
@@ -49,9 +49,7 @@ pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow
             changes::once(host, &place::parse(&place, None)?, after, limit, json)
         }
         ZoneCommand::Diff { options, place, before, after } => {
-            let place = place::parse(&place, None)?;
-            let (agent, zone, below) = place::of_agent(host, &place, "diff")?;
-            crate::cli::diff::of_zone((&agent, &place.name), zone, &below, (before, after), &options)
+            crate::cli::diff::of_zone(host, &place::parse(&place, None)?, (before, after), &options)
         }
         ZoneCommand::Forget { turns, dry_run, yes, json, place } => {
             let options = forget::Options { turns, dry_run, yes, json };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use zone_vfs::contract::Principal;
+use zone_vfs::contract::{PAST_NAMES, Principal};
 use zone_vfs::id::{ChangeSequence, GenerationNumber, Inode, Timestamp};
 use zone_vfs::store::{SharedZone, ZoneSpec, wait};
 use zone_vfs::tree::{Changes, Name};
@@ -16,6 +16,7 @@ use crate::{Agent, Host};
 pub const PIECE: usize = 1 << 20;
 
 /// `N[@GEN][:PATH]`, or `@ZONE:PATH` for a zone that agents share.
+#[derive(Clone)]
 pub struct Place {
     pub name: String,
     /// It is the name of a shared zone.
@@ -258,6 +259,27 @@ impl View {
         self.resolve(&self.path.clone(), true)
     }
 
+    /// Refuses a path under which nothing is told of the past: what there was never, as `had` says where nothing is
+    /// there now; one with `..`, since such paths are compared and not followed; and views of the past, which
+    /// never change.
+    pub fn told_of(&mut self, had: impl FnOnce(&mut Self) -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        let path = self.path.clone();
+        let now = self.resolve(&path, true);
+        if path.split('/').any(|part| part == "..") {
+            now?;
+            bail!("{}: write the path without `..`", self.target());
+        }
+        let first = path.split('/').next().unwrap_or_default();
+        if PAST_NAMES.contains(&first.as_bytes()) && self.with("", |z, _| Ok(z.kind().keeps_versions()))? {
+            now?;
+            bail!("{} is a view of the past, which never changes: write the path itself", self.target());
+        }
+        match now {
+            Err(missing) if !had(self)? => Err(missing),
+            _ => Ok(()),
+        }
+    }
+
     /// The entries of a folder, by name.
     pub fn list(&mut self, path: &str, inode: Inode) -> anyhow::Result<Vec<(String, Stat)>> {
         let mut all = Vec::new();
@@ -324,6 +346,12 @@ impl View {
             Source::Past(_) | Source::Shared(_) => Ok(()),
         }
     }
+}
+
+/// Whether `path` is `folder` or lies in it, both from the zone's root.
+pub fn is_below(path: &[u8], folder: &str) -> bool {
+    let rest = path.strip_prefix(folder.as_bytes());
+    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// The path of something in a folder.

@@ -12,7 +12,7 @@ use zone_vfs::zone::{ErrorCode, MAX_FILE_SIZE, OpenOptions};
 use super::MAX_DEPTH;
 use super::place::{PIECE, Place, View, child, means_content};
 use crate::Host;
-use crate::cli::output::{count, size};
+use crate::cli::output::{count, note, size};
 use crate::cli::terminal::escape;
 
 /// Piped input up to this size stays in memory; a larger one goes to a temporary file without a name.
@@ -65,7 +65,7 @@ pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> an
         }
     };
     view.commit()?;
-    eprintln!("put {} ({}) into {}", count(files, "file"), size(bytes), view.shown(&path));
+    note(format_args!("put {} ({}) into {}", count(files, "file"), size(bytes), view.shown(&path)));
     Ok(0)
 }
 
@@ -94,7 +94,7 @@ fn destination(view: &mut View, local: &Path, is_piped: bool) -> anyhow::Result<
 pub fn left_out(path: &Path, what: &str) {
     // `site/./link` is written without the dot
     let path: PathBuf = path.components().collect();
-    anstream::eprintln!("left out {}: {what}", escape(&path.display().to_string()));
+    note(format_args!("left out {}: {what}", escape(&path.display().to_string())));
 }
 
 /// Writes one file into a zone. In a shared one it is renamed over what is there when it is whole: nobody

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use serde_json::json;
 
 use crate::Host;
-use crate::cli::output::{print_json, print_table, size, table};
+use crate::cli::output::{note, print_json, print_table, size, table};
 
 /// Lists the shared zones, and who mounts each.
 pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
@@ -51,7 +51,7 @@ pub fn remove(host: &Host, name: &str, force: bool) -> anyhow::Result<u8> {
     let id = store.find_shared(name)?.ok_or_else(|| anyhow!("no shared zone named `{name}`"))?;
     if force {
         for (agent, _) in store.remove_shared_by_force(id)? {
-            eprintln!("dormouse: {agent} mounted it: that mount leads nowhere now");
+            note(format_args!("dormouse: {agent} mounted it: that mount leads nowhere now"));
         }
     } else {
         store.remove_shared(id)?;

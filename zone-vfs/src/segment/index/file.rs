@@ -5,17 +5,21 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use redb::backends::FileBackend;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata,
     TableDefinition,
 };
 
 use super::Recent;
+use crate::device::open_regular;
 use crate::id::Hash;
 use crate::segment::Location;
 
@@ -151,9 +155,10 @@ impl IndexFile {
             covered: BTreeMap::new(),
             failed: AtomicBool::new(false),
         };
-        if !path.exists() {
-            return Ok(file);
-        }
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(file),
+            found => found?,
+        };
         match file.read() {
             Ok((parts, covered)) => {
                 file.parts = Some(parts);
@@ -167,9 +172,14 @@ impl IndexFile {
         Ok(file)
     }
 
+    fn database_in(&self, options: &OpenOptions) -> Result<Database, IndexFault> {
+        let file = FileBackend::new(open_regular(&self.path, options)?)?;
+        Ok(Database::builder().set_cache_size(self.cache).create_with_backend(file)?)
+    }
+
     fn read(&self) -> Result<(Parts, BTreeMap<u32, Covered>), IndexFault> {
         guarded(|| {
-            let database = Database::builder().set_cache_size(self.cache).open(&self.path)?;
+            let database = self.database_in(OpenOptions::new().read(true).write(true))?;
             let reading = database.begin_read()?;
             let is_ours = reading.open_table(ABOUT)?.get(KEY)?.is_some_and(|it| it.value() == self.about);
             if !is_ours {
@@ -186,8 +196,9 @@ impl IndexFile {
 
     fn make(&self) -> Result<Parts, IndexFault> {
         guarded(|| {
-            let database = Database::builder().set_cache_size(self.cache).create(&self.path)?;
-            owner_alone(&self.path)?;
+            let mut options = OpenOptions::new();
+            let database =
+                self.database_in(options.read(true).write(true).create(true).truncate(false).mode(0o600))?;
             let writing = begin(&database)?;
             writing.open_table(ABOUT)?.insert(KEY, &*self.about)?;
             writing.open_table(PLACES)?;
@@ -358,9 +369,4 @@ fn remove(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-fn owner_alone(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
