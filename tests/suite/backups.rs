@@ -54,9 +54,9 @@ fn damaged_and_missing_backups_leave_no_store() {
     bed.ok(["backup".as_ref(), backups.as_os_str()]);
     bed.ok(["backup".as_ref(), backups.as_os_str()]);
     std::fs::remove_dir_all(bed.store()).expect("the store goes");
-    let refused = |from: &Path| {
+    let refused = |from: &Path, why: &str| {
         let ran = bed.run(["restore".as_ref(), from.as_os_str()]);
-        ran.assert_refused(&[]);
+        ran.assert_refused(&[&from.display().to_string(), why]);
         let left = std::fs::read_dir(bed.store())
             .map_or(0, |entries| entries.flatten().filter(|e| e.file_name() == "superblock").count());
         assert_eq!(left, 0, "a store is left after\n{ran}");
@@ -64,13 +64,14 @@ fn damaged_and_missing_backups_leave_no_store() {
             std::fs::remove_dir_all(bed.store()).expect("what is left goes");
         }
     };
-    refused(&backups.join("000002.dormouse-backup"));
-    refused(&bed.path("nothing"));
+    refused(&backups.join("000002.dormouse-backup"), "has to come before it");
+    refused(&bed.path("nothing"), "No such file");
+    refused(&bed.file("note", b"a note to myself"), "is no backup");
     let first = std::fs::read(backups.join("000001.dormouse-backup")).expect("the backup");
-    refused(&bed.file("cut", &first[..first.len() / 2]));
+    refused(&bed.file("cut", &first[..first.len() / 2]), "is truncated");
     let mut flipped = first.clone();
     flipped[first.len() / 2] ^= 1;
-    refused(&bed.file("flipped", &flipped));
+    refused(&bed.file("flipped", &flipped), "is damaged");
     bed.ok(["restore".as_ref(), backups.as_os_str()]);
     assert_eq!(bed.send("a", "list"), "1. of a");
 }

@@ -46,8 +46,8 @@ fn generations_and_agents_are_compared() {
     assert_eq!(bed.ok(["diff", "--exit-code", "a", "a"]), "no differences\n");
     let differs = bed.run(["diff", "--exit-code", &format!("a@{before}"), "a"]);
     assert!(differs.status == Some(1) && differs.err.is_empty(), "{differs}");
-    bed.refused(["diff", "a@999", "a"], &["no generation 999"]);
-    bed.refused(["diff", "a@first", "a"], &["no generation", "N@GEN"]);
+    bed.refused(["diff", "a@999", "a"], &["a: no generation 999", "`dormouse generations a`"]);
+    bed.refused(["diff", "a@first", "a"], &["`first` is no generation", "`dormouse generations a`"]);
     bed.refused(["diff", "a", "nobody"], &["nobody"]);
     bed.refused(["zone", "diff", "a@1:/workspace"], &["N:PATH"]);
     bed.refused(["zone", "diff", "b:/workspace"], &["no generation before"]);

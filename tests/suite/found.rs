@@ -40,7 +40,7 @@ fn single_generations_are_removed_but_not_those_that_are_needed() {
     bed.refused(["rm", "a@1"], &["pinned"]);
     bed.refused(["rm", "a@3"], &["where the agent stands"]);
     bed.refused(["rm", "a@2"], &["2"]);
-    bed.refused(["rm", "a@first"], &["a@first", "number"]);
+    bed.refused(["rm", "a@first"], &["`first` is no generation", "number", "generations a"]);
     assert!(bed.send("a", "status").starts_with("memory=3 "));
     bed.ok(["rewind", "a", "1"]);
     assert!(bed.send("a", "status").starts_with("memory=1 "));

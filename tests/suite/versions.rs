@@ -69,8 +69,10 @@ fn a_rollback_is_a_new_version_and_brings_back_what_was_deleted() {
     // only if nobody was faster
     bed.refused(
         ["zone", "rollback", "a:/memory/semantic/facts", &first, "--expect", &first],
-        &["changed", "facts"],
+        &["facts: the file has changed: it is at version"],
     );
+    let none = "no version 999 of a:/memory/semantic/facts; `dormouse zone history a:/memory/semantic/facts`";
+    bed.refused(["zone", "rollback", "a:/memory/semantic/facts", "999"], &[none]);
     let refused = bed.run(["send", "a", &format!("rollback {FACTS} {first} {first}")]);
     assert!(refused.status == Some(1) && refused.err.contains("changed: "), "{refused}");
     let refused = bed.run(["send", "a", &format!("remove {FACTS} {first}")]);

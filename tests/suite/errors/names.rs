@@ -24,6 +24,9 @@ fn a_missing_agent_is_named() {
     ] {
         bed.refused(arguments, &["no agent named `nobody`", "dormouse ps"]);
     }
+    // all that are missing are named, and what is there stays
+    let told = bed.refused(["rm", "nobody", "a", "none@3", "a@0"], &["`nobody`", "`none`", "dormouse ps"]);
+    assert!(told.contains("nothing was removed"), "{told}");
     assert_eq!(before, bed.everything());
 }
 
