@@ -219,9 +219,8 @@ impl Written {
         state.history.paged(&self.pieces);
         for (zone, (synced, head, _)) in state.zones.iter_mut().zip(&self.zones) {
             for (root, stored) in [(&mut zone.synced, synced), (&mut zone.head, head)] {
-                let loaded = ZoneRoot::load(*stored);
-                if root.same_as(&loaded) {
-                    *root = loaded;
+                if root.same_as(&ZoneRoot::load(*stored)) {
+                    *root = root.read_from(*stored);
                 }
             }
         }

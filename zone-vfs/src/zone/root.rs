@@ -110,6 +110,13 @@ impl ZoneRoot {
         self.tree.same_as(&other.tree) && self.history.same_as(&other.history)
     }
 
+    /// This root without what it has in memory, where `stored` is the [same](Self::same_as). What it counts stays: a
+    /// turn that failed since then has given numbers.
+    #[must_use]
+    pub(crate) fn read_from(&self, stored: StoredRoot) -> Self {
+        Self { counters: self.counters, quota: self.quota, ..Self::load(stored) }
+    }
+
     /// This root, for a zone that stood at `left` and goes back to here: numbers that were given there
     /// are not given again.
     #[must_use]

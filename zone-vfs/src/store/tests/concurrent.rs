@@ -110,3 +110,26 @@ fn one_commit_of_an_agent_at_a_time_and_no_turn_in_a_turn() {
     assert!(matches!(sync(&a), Err(StoreError::Closed)));
     assert_eq!(find(&start(&device), "a").generations().len(), 2);
 }
+
+/// A checkpoint lets go of what memory has of a zone. It must not take back what the zone counts meanwhile.
+#[test]
+fn a_turn_that_fails_while_a_checkpoint_is_written_has_given_its_numbers() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    write(&a, SEMANTIC, "fact", &content(1, 20_000));
+    sync(&a).unwrap();
+    let numbers = |disk: &Disk| disk.zone(SEMANTIC, |zone| zone.next_numbers()).unwrap();
+    a.begin(TurnStyle::Transaction, b"event").unwrap();
+    // as a checkpoint does it, one thing after the other
+    let frozen = catalogue::Frozen::of(&a.lock().state);
+    write(&a, SEMANTIC, "gone", b"no more");
+    let given = numbers(&a);
+    fail(&a, "it broke").unwrap();
+    frozen.write(&store.shared().unwrap().segments).unwrap().relieve(&mut a.lock().state);
+    assert!(numbers(&a) >= given);
+    store.checkpoint().unwrap();
+    let crashed = device.crash(1);
+    drop((store, a));
+    assert!(numbers(&find(&start(&crashed), "a")) >= given, "a number is given twice");
+}

@@ -259,6 +259,15 @@ struct Seen {
     head: u64,
 }
 
+impl Seen {
+    /// What it holds, whatever numbers that has.
+    fn without_numbers(mut self) -> Self {
+        self.past = Arc::default();
+        self.generations.values_mut().for_each(|(.., past)| *past = Arc::default());
+        self
+    }
+}
+
 fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
     let info = disk.info()?;
     let zones = 0..KINDS.len() as u16;
@@ -278,7 +287,9 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         let mut all = Vec::new();
         for ((index, root), last) in zones.clone().zip(generation.roots).zip(&mut last) {
             let files = match last {
-                Some((same, files)) if same.same_as(&root) => files.clone(),
+                Some((same, files)) if same.same_as(&root) && same.counters() == root.counters() => {
+                    files.clone()
+                }
                 _ => {
                     let mut zone = disk.zone_at(generation.number, index)?;
                     if index == SEMANTIC {
