@@ -10,7 +10,7 @@ use crate::zone::ErrorCode;
 /// The mount of the shared zone among [`specs`].
 pub const TEAM: u16 = KINDS.len() as u16;
 
-pub fn with_mount(zone: SharedId, writable: bool) -> Vec<ZoneSpec> {
+fn with_mount(zone: SharedId, writable: bool) -> Vec<ZoneSpec> {
     let mount = ZoneSpec {
         name: "team".into(),
         mount: "/team".into(),

@@ -8,20 +8,16 @@
 //! - `ZONE_VFS_CRASH_STATES=100000` asks for more crashes than the few thousand of a usual run,
 //! - `ZONE_VFS_CRASH_SEED=7` runs the workload of one seed, as a failure names it.
 
-mod backups;
 mod check;
 mod faults;
 mod planted;
-mod shared;
 pub mod timeline;
-mod turns;
-mod versions;
 mod work;
 
 use super::model::ModelAgent;
 use super::*;
 use crate::device::simulated::{Fault, Rng};
-use shared::{SeenTeam, Team, Teams, try_see_teams};
+use check::Found;
 use timeline::Timeline;
 use work::{Trouble, Work};
 
@@ -33,22 +29,6 @@ const ROUNDS: u64 = 3;
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
-/// The agents as the model has them.
-pub type Found = BTreeMap<String, ModelAgent>;
-
-/// All that a store shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct World {
-    pub agents: BTreeMap<String, Seen>,
-    pub teams: BTreeMap<String, SeenTeam>,
-}
-
-impl World {
-    pub fn try_of(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { agents: try_see_all(store)?, teams: try_see_teams(store)? })
-    }
 }
 
 /// The ways in which one workload differs from the next.
