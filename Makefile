@@ -32,7 +32,7 @@ bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js
 	$(CARGO) bench --package dormouse-benches
 
-peers: ## Measure the zone store beside SQLite and redb (builds them, which takes a while)
+peers: ## Measure the zone store beside AgentFS, SQLite and redb (builds them, which takes a while)
 	cd benches/peers && $(CARGO) run --locked --release
 
 lint: ## Check format, lints, licences and advisories

@@ -59,11 +59,12 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cpu, cores, memory, kernel, filesystem, load } = self;
+        let allocator = if cfg!(feature = "agentfs") { "mimalloc" } else { "the system's malloc" };
         let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
         write!(
             f,
-            "{cpu}, {cores} cores, {memory} GiB, Linux {kernel}, stores on {filesystem}, {build}; \
-             load at the start {load}"
+            "{cpu}, {cores} cores, {memory} GiB, Linux {kernel}, stores on {filesystem}, {allocator}, \
+             {build}; load at the start {load}"
         )
     }
 }

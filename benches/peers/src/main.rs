@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`peer`] | the trait: what all that is measured can do |
 //! | [`dormouse`] | a zone of Dormouse, by the crate `zone-vfs` alone |
+//! | [`agentfs`] | AgentFS's SDK |
 //! | [`sqlite`] | SQLite, with files as rows |
 //! | [`redb`] | redb, with files as values |
 //! | [`operations`] | what is measured |
@@ -13,6 +14,8 @@
 //! `dormouse-peers [--quick] [WORD]` prints the table of the operations whose description contains the word,
 //! or of all. The peers take turns, so that what else the machine does hits them all.
 
+#[cfg(feature = "agentfs")]
+mod agentfs;
 mod dormouse;
 mod machine;
 mod operations;
@@ -41,6 +44,8 @@ const ROUNDS: usize = 10;
 fn peers(place: &Path) -> anyhow::Result<Vec<Box<dyn Peer>>> {
     Ok(vec![
         Box::new(dormouse::Dormouse::new(place)?),
+        #[cfg(feature = "agentfs")]
+        Box::new(agentfs::AgentFs::new(place)?),
         Box::new(sqlite::Sqlite::new(place)?),
         Box::new(redb::Redb::new(place)?),
     ])

@@ -155,25 +155,28 @@ fn append(peer: &mut dyn Peer, round: &mut Round) -> anyhow::Result<()> {
     peer.remove(&file)
 }
 
-/// Files of the tree with other names, and back.
-fn moves(many: usize) -> (Vec<(String, String)>, Vec<(String, String)>) {
-    let there: Vec<_> = others(many).into_iter().enumerate().map(|(i, other)| (file(0, i), other)).collect();
-    let back = there.iter().map(|(from, to)| (to.clone(), from.clone())).collect();
-    (there, back)
+/// Old and new name of files of the tree that get names that are not in it.
+fn moves(many: usize) -> Vec<(String, String)> {
+    others(many).into_iter().enumerate().map(|(number, other)| (file(0, number), other)).collect()
+}
+
+/// The same the other way round.
+fn back(moves: &[(String, String)]) -> Vec<(String, String)> {
+    moves.iter().map(|(from, to)| (to.clone(), from.clone())).collect()
 }
 
 fn rename(peer: &mut dyn Peer, round: &mut Round) -> anyhow::Result<()> {
-    let (there, back) = moves(WAITING);
-    for one in there.chunks(1) {
+    let moves = moves(WAITING);
+    for one in moves.chunks(1) {
         round.time(1, || peer.rename(one))?;
     }
-    peer.rename(&back)
+    peer.rename(&back(&moves))
 }
 
 fn rename_many(peer: &mut dyn Peer, round: &mut Round) -> anyhow::Result<()> {
-    let (there, back) = moves(MANY);
-    round.time(MANY as u32, || peer.rename(&there))?;
-    round.time(MANY as u32, || peer.rename(&back))
+    let moves = moves(MANY);
+    round.time(MANY as u32, || peer.rename(&moves))?;
+    round.time(MANY as u32, || peer.rename(&back(&moves)))
 }
 
 fn delete(peer: &mut dyn Peer, round: &mut Round) -> anyhow::Result<()> {

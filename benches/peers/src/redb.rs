@@ -169,10 +169,10 @@ impl Peer for Redb {
     /// A persistent savepoint. It can be read beside the present only by the transaction that begins with it.
     fn snapshot(&mut self) -> anyhow::Result<Box<dyn Snapshot>> {
         let transaction = self.database.begin_write()?;
-        let savepoint = transaction.persistent_savepoint()?;
+        let id = transaction.persistent_savepoint()?;
         transaction.commit()?;
         let past = self.database.begin_read()?;
-        Ok(Box::new(Savepoint { database: self.database.clone(), savepoint, past }))
+        Ok(Box::new(Savepoint { database: self.database.clone(), id, past }))
     }
 
     /// By a copy of the file while nobody writes. redb takes it for what a crash left, and repairs it.
@@ -195,7 +195,7 @@ impl Peer for Redb {
 
 struct Savepoint {
     database: Rc<Database>,
-    savepoint: u64,
+    id: u64,
     past: ReadTransaction,
 }
 
@@ -207,7 +207,7 @@ impl Snapshot for Savepoint {
     fn discard(self: Box<Self>) -> anyhow::Result<()> {
         self.past.close()?;
         let transaction = self.database.begin_write()?;
-        ensure!(transaction.delete_persistent_savepoint(self.savepoint)?, "the savepoint is gone");
+        ensure!(transaction.delete_persistent_savepoint(self.id)?, "the savepoint is gone");
         Ok(transaction.commit()?)
     }
 }
