@@ -1,9 +1,10 @@
 //! Backups, restores, `fsck` and `du`: a store that is lost comes back, and damage is named.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, run};
+use crate::bed::{Bed, Running, run};
 
 fn two_agents() -> Bed {
     let bed = Bed::new(&["notes"]);
@@ -118,4 +119,107 @@ fn du_tells_what_is_whose() {
     }
     let table = bed.ok(["du"]);
     assert!(table.starts_with("NAME") && table.contains("  workspace"), "{table}");
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<_> =
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_backup_is_added_only_where_the_folder_can_be_restored_afterwards() {
+    let bed = two_agents();
+    let folder = bed.path("backups");
+    let part = |number: u32| folder.join(format!("00000{number}.dormouse-backup"));
+    for note in ["one", "two"] {
+        bed.ok(["backup".as_ref(), folder.as_os_str()]);
+        bed.send("a", &format!("note {note}"));
+    }
+    // since the first, where there is a second
+    let since = |since: &Path, to: &Path| {
+        bed.run(["backup".as_ref(), "--since".as_ref(), since.as_os_str(), to.as_os_str()])
+    };
+    since(&part(1), &folder).assert_refused(&["000001", "not the newest", "000002", "of its own"]);
+    since(&bed.path("nothing"), &folder).assert_refused(&["nothing"]);
+    assert_eq!(names(&folder), ["000001.dormouse-backup", "000002.dormouse-backup"]);
+    // elsewhere it may be, and the newest may be named under another name
+    assert_eq!(since(&part(1), &bed.path("elsewhere")).status, Some(0));
+    let linked = bed.path("linked");
+    std::fs::hard_link(part(2), &linked).expect("a link");
+    assert_eq!(since(&linked, &folder).status, Some(0));
+    assert!(part(3).exists());
+    // what is no backup, or none that follows, is named
+    for (name, content) in [("000009", ""), ("000000", "something else"), ("notes", "DORMBKUP")] {
+        let stray = folder.join(name).with_extension("dormouse-backup");
+        std::fs::write(&stray, content).expect("a file");
+        bed.refused(["backup".as_ref(), folder.as_os_str()], &[name, "is no backup", "move away"]);
+        let new = Bed::empty();
+        new.refused(["restore".as_ref(), folder.as_os_str()], &[name, "is no backup"]);
+        assert!(!new.store().exists());
+        std::fs::remove_file(stray).expect("the file goes");
+    }
+    std::fs::rename(part(2), bed.path("away")).expect("a backup goes");
+    bed.refused(["backup".as_ref(), folder.as_os_str()], &["000003", "not since", "000001", "another"]);
+    std::fs::rename(bed.path("away"), part(2)).expect("it comes back");
+    // numbers go on behind the last
+    std::fs::rename(part(3), part(7)).expect("another number");
+    bed.ok(["backup".as_ref(), folder.as_os_str()]);
+    assert!(part(8).exists());
+    let expected = bed.send("a", "list");
+    std::fs::remove_dir_all(bed.store()).expect("the store goes");
+    bed.ok(["restore".as_ref(), folder.as_os_str()]);
+    assert_eq!(bed.send("a", "list"), expected);
+}
+
+#[test]
+fn a_restore_that_is_refused_or_killed_leaves_nothing_in_the_way() {
+    let bed = two_agents();
+    let backups = bed.path("backups");
+    bed.ok(["backup".as_ref(), backups.as_os_str()]);
+    let first = backups.join("000001.dormouse-backup");
+    let whole = std::fs::read(&first).expect("the backup");
+    let cut = bed.file("cut", &whole[..whole.len() - 40]);
+    std::fs::remove_dir_all(bed.store()).expect("the store goes");
+    // refused: a folder that was there is as empty as before, one that was not is not
+    bed.refused(["restore".as_ref(), cut.as_os_str()], &["truncated"]);
+    assert!(!bed.store().exists());
+    std::fs::create_dir(bed.store()).expect("a folder");
+    bed.refused(["restore".as_ref(), cut.as_os_str()], &["truncated"]);
+    assert_eq!(names(&bed.store()), [""; 0]);
+
+    // killed in the middle, while it waits for more
+    let kill = || {
+        let mut running = Running::start(&mut bed.command(["restore", "-"]));
+        let input = running.input.as_mut().expect("its input");
+        input.write_all(&whole[..whole.len() - 40]).expect("most of the backup");
+        while !bed.store().join("components").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        bed.refused(["restore".as_ref(), first.as_os_str()], &["open in another process"]);
+        running.signal(rustix::process::Signal::KILL);
+        running.end();
+    };
+    kill();
+    let left = names(&bed.store());
+    assert!(left.contains(&"restoring".into()) && left.contains(&"tenant.key".into()), "{left:?}");
+    for command in [&["ps"][..], &["send", "a", "list"], &["fsck"]] {
+        bed.refused(command, &["a restore", "not finished", "dormouse restore"]);
+    }
+    assert_eq!(names(&bed.store()), left);
+    // what is somebody else's is not taken for a part of it
+    std::fs::write(bed.store().join("mine"), "mine").expect("a file");
+    bed.refused(["restore".as_ref(), first.as_os_str()], &["not empty", "mine"]);
+    assert_eq!(names(&bed.store()), ["mine"]);
+    std::fs::remove_file(bed.store().join("mine")).expect("the file goes");
+    kill();
+    bed.ok(["restore".as_ref(), first.as_os_str()]);
+    assert!(!names(&bed.store()).contains(&"restoring".into()));
+    assert_eq!(bed.send("a", "list"), "1. of a");
+    // a store is never taken for what a restore left
+    bed.refused(["restore".as_ref(), first.as_os_str()], &["not empty"]);
+    assert_eq!(bed.send("a", "list"), "1. of a");
 }

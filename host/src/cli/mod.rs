@@ -60,7 +60,8 @@ pub fn main() -> ExitCode {
             }
         };
     }
-    let runtime = match runtime() {
+    // all that blocks has threads of its own; a runtime that starts some panics where the system gives none
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
             output::note(format_args!("dormouse: starting: {e}"));
@@ -77,23 +78,6 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Threads of the runtime that drive what waits; work that blocks has others.
-const WORKERS: usize = 2;
-
-/// The runtime. The system is asked for threads first: where it gives none, tokio panics.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let gate = std::sync::Mutex::new(());
-    std::thread::scope(|scope| {
-        // all of them at once, until this goes
-        let _shut = gate.lock();
-        for _ in 0..WORKERS {
-            std::thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()))?;
-        }
-        Ok::<_, std::io::Error>(())
-    })?;
-    tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()
 }
 
 /// A variable of the environment; an empty one counts as none.

@@ -20,6 +20,7 @@ use crate::AgentError;
 
 /// What helps where an agent is not found.
 pub const LISTS_AGENTS: &str = "`dormouse ps` lists the agents";
+
 /// Whoever read standard output has gone.
 #[derive(Debug, thiserror::Error)]
 #[error("whoever read standard output has gone")]
@@ -149,6 +150,9 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
                 return Some(
                     "nothing was changed: put the folder back from a copy, or use another store with --store DIR",
                 );
+            }
+            Some(StoreError::UnfinishedRestore { .. }) => {
+                return Some("`dormouse restore` begins it anew, from the same backups or others");
             }
             Some(StoreError::NotAStore { .. }) => {
                 return Some("name an empty or a new folder with --store DIR");

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
-use zone_vfs::store::{Bytes, Damage, Finding, Given, ReapReport, StoreError};
+use zone_vfs::device::open_regular;
+use zone_vfs::store::{BackupAbout, Bytes, Damage, Finding, Given, ReapReport, StoreError};
 
 use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
 use super::output::{count, note, print_json, print_table, say, size, table};
@@ -308,15 +309,29 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
         return told(&report, "-", true, false);
     }
     std::fs::create_dir_all(&a.to).with_context(|| format!("making {}", a.to.display()))?;
-    let before = if a.full { Vec::new() } else { parts(&a.to)? };
-    if a.full && !parts(&a.to)?.is_empty() {
+    let before = parts(&a.to)?;
+    if a.full && !before.is_empty() {
         bail!("{} has backups already: a full one begins in a folder of its own", a.to.display());
     }
-    let path = a.to.join(format!("{:06}.{EXTENSION}", before.len() + 1));
+    let newest = newest(&a.to, &before)?;
+    if let (Some(since), Some((newest, id))) = (&a.since, newest)
+        && about(since)?.id != id
+    {
+        bail!(
+            "{} is not the newest backup in {}, which is {}: with one more since the older one, the folder could not \
+             be restored. Leave --since out, or write to a folder of its own",
+            since.display(),
+            a.to.display(),
+            newest.display()
+        );
+    }
+    let since = open_since(a.since.as_deref().or(newest.map(|(path, _)| path)))?;
+    let path = a.to.join(format!("{:06}.{EXTENSION}", next_number(&before)));
     let unfinished = path.with_extension("unfinished");
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
-    let file = file.with_context(|| format!("making {}", unfinished.display()))?;
-    let since = open_since(a.since.as_deref().or(before.last().map(PathBuf::as_path)))?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file =
+        open_regular(&unfinished, &options).with_context(|| format!("making {}", unfinished.display()))?;
     let made = {
         let _working = Working::on("backing up".into());
         host.backup(Box::new(std::io::BufWriter::with_capacity(1 << 20, file.try_clone()?)), since).await
@@ -332,6 +347,53 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     std::fs::rename(&unfinished, &path)?;
     File::open(&a.to)?.sync_all()?;
     told(&report, &path.display().to_string(), false, a.json)
+}
+
+/// What a backup says of itself. An error names its file.
+fn about(path: &Path) -> anyhow::Result<BackupAbout> {
+    let named = || format!("the backup {}", path.display());
+    let file = File::open(path).with_context(named)?;
+    if !file.metadata().with_context(named)?.is_file() {
+        bail!("{} is no file", path.display());
+    }
+    BackupAbout::read(&mut std::io::BufReader::new(file)).map_err(|e| match e {
+        StoreError::Backup(reason) => anyhow!("{} {reason}", path.display()),
+        e => anyhow::Error::new(e).context(named()),
+    })
+}
+
+/// The newest of the backups in a folder, each of which has to be since the one before: else there would be no
+/// restoring from the folder, whatever is added.
+fn newest<'p>(folder: &Path, parts: &'p [PathBuf]) -> anyhow::Result<Option<(&'p Path, uuid::Uuid)>> {
+    let mut newest = None;
+    for path in parts {
+        let about = about(path).with_context(|| {
+            format!(
+                "no backup can be added in {}: move away what is none, or name another folder",
+                folder.display()
+            )
+        })?;
+        if let Some((before, id)) = newest
+            && about.since != Some(id)
+        {
+            let before: &Path = before;
+            bail!(
+                "{} is not since {}, which comes before it: nothing can be restored from {} as a whole. Name another \
+                 folder for the next backup, which is then of everything",
+                path.display(),
+                before.display(),
+                folder.display()
+            );
+        }
+        newest = Some((path.as_path(), about.id));
+    }
+    Ok(newest)
+}
+
+/// The number that is free behind those that are there.
+fn next_number(parts: &[PathBuf]) -> u64 {
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    parts.iter().filter_map(number).max().unwrap_or(0).saturating_add(1)
 }
 
 fn open_since(since: Option<&Path>) -> anyhow::Result<Option<Box<dyn crate::upkeep::ReadSeekSend>>> {

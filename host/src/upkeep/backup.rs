@@ -38,10 +38,10 @@ impl Host {
     }
 
     /// Makes a store in `folder`, which is missing or empty, of a backup and those since it, in their
-    /// order. Everything is verified; an error leaves no store.
+    /// order; what an unfinished restore left there goes first. Everything is verified; an error leaves nothing.
     pub fn restore(folder: &Path, parts: &mut [&mut dyn Read]) -> Result<RestoreReport, AgentError> {
         let mut made = Vec::new();
-        let report = Store::restore(folder, parts, &mut |name, _, content| {
+        let report = Store::restore(folder, &FOLDERS, parts, &mut |name, _, content| {
             let path = place(folder, name)?;
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
@@ -50,8 +50,13 @@ impl Host {
             options.write(true).create(true).truncate(true).mode(0o600);
             let mut file = open_regular(&path, &options)?;
             std::io::copy(content, &mut file)?;
+            file.sync_all()?;
+            // its name is durable before a superblock makes the folder a store
+            for above in path.ancestors().skip(1).take(2) {
+                File::open(above)?.sync_all()?;
+            }
             made.push((name.to_string(), path));
-            file.sync_all()
+            Ok(())
         })?;
         for (name, path) in made {
             if !report.files.contains(&name) && path.exists() {

@@ -9,5 +9,6 @@ mod components;
 mod damage;
 mod names;
 mod places;
+mod planted;
 mod streams;
 mod surroundings;

@@ -14,7 +14,7 @@ use super::reach::{Place, Reach, Visitor};
 use super::{Shared, Store, StoreError};
 use super::{blob, catalogue, open};
 use crate::chunks::FrameKind;
-use crate::device::{self, Device, DeviceKind};
+use crate::device::Device;
 use crate::id::{AgentId, GenerationNumber, Hash, Timestamp};
 use crate::log::LogPosition;
 use crate::segment::{Marks, SegmentOptions, Segments};
@@ -296,23 +296,6 @@ impl Store {
         shared.write_backup(&catalogue, to, since, files)
     }
 
-    /// Makes a store in `folder`, which is missing or empty, of a backup and those since it, in their order.
-    /// `file` gets each file of the embedder's, with its name and length, and reads all of it; a
-    /// later one of the same name replaces it. Everything is verified; an error leaves no store.
-    pub fn restore(
-        folder: &std::path::Path,
-        parts: &mut [&mut dyn Read],
-        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
-    ) -> Result<RestoreReport, StoreError> {
-        let io = |source| StoreError::Io { what: format!("restoring into {}", folder.display()), source };
-        let filled = folder.exists() && std::fs::read_dir(folder).map_err(io)?.next().is_some();
-        if filled {
-            return Err(bad(format!("cannot be restored into {}, which is not empty", folder.display())));
-        }
-        let device = device::open(folder, DeviceKind::Blocking).map_err(io)?;
-        Self::restore_on(&device, parts, file)
-    }
-
     /// As [`restore`](Self::restore), on an empty device.
     pub fn restore_on(
         device: &Arc<dyn Device>,
@@ -393,8 +376,29 @@ fn read_name(from: &mut Through<'_, dyn Read + '_>) -> Result<String, StoreError
     String::from_utf8(name).map_err(|_| bad("is damaged: the name of a file in it is no text"))
 }
 
-/// The header and the end of an earlier backup, without what lies between.
-fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
+/// What a finished backup says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupAbout {
+    /// Its id.
+    pub id: Uuid,
+    /// The backup that it is since, unless it is of everything.
+    pub since: Option<Uuid>,
+}
+
+impl BackupAbout {
+    /// Reads it, without what lies between the backup's ends.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Backup`] where it is none, or is not finished.
+    pub fn read(from: &mut dyn ReadSeek) -> Result<Self, StoreError> {
+        let (header, _) = read_header(from)?;
+        Ok(Self { id: header.id, since: Some(header.since).filter(|since| !since.is_nil()) })
+    }
+}
+
+/// The header of a finished backup, and where its end begins.
+fn read_header(from: &mut dyn ReadSeek) -> Result<(Header, u64), StoreError> {
     from.seek(SeekFrom::Start(0)).map_err(reading)?;
     let mut start = ReadOnly(from);
     let header = Header::read(&mut Through::new(&mut start as &mut dyn Read))?;
@@ -406,7 +410,13 @@ fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
     }
     let mut at = [0; 8];
     at.copy_from_slice(&trailer[..8]);
-    from.seek(SeekFrom::Start(u64::from_le_bytes(at))).map_err(reading)?;
+    Ok((header, u64::from_le_bytes(at)))
+}
+
+/// The header and the end of an earlier backup, without what lies between.
+fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreError> {
+    let (header, end) = read_header(from)?;
+    from.seek(SeekFrom::Start(end)).map_err(reading)?;
     let mut stream = ReadOnly(from);
     let mut through = Through::new(&mut stream as &mut dyn Read);
     if through.take::<1>()? != [END] {

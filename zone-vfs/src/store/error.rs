@@ -90,6 +90,12 @@ pub enum StoreError {
         /// Why not, in words that go on after its name.
         reason: String,
     },
+    /// A restore into the folder has begun and is not finished: it is no store yet.
+    #[error("a restore into {folder} is not finished: there is no store yet")]
+    UnfinishedRestore {
+        /// The folder.
+        folder: String,
+    },
     /// No agent of this id.
     #[error("no agent {0}")]
     NoAgent(AgentId),

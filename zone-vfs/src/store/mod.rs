@@ -37,6 +37,7 @@ mod readers;
 mod reap;
 mod recovery;
 mod reserve;
+mod restore;
 mod scrub;
 mod shared;
 mod standby;
@@ -58,7 +59,8 @@ use crate::segment::Segments;
 pub use self::agents::{DamagedAgent, NewAgent};
 pub use self::attachment::{ATTACHMENT_CHUNK, Attachment, Fill, MAX_ATTACHMENT, MAX_ATTACHMENT_ABOUT};
 pub use self::backup::{
-    BackedUp, BackedUpGeneration, BackupFile, BackupReport, Files, MAX_FILE_NAME, ReadSeek, RestoreReport,
+    BackedUp, BackedUpGeneration, BackupAbout, BackupFile, BackupReport, Files, MAX_FILE_NAME, ReadSeek,
+    RestoreReport,
 };
 pub use self::blob::MAX_PAYLOAD;
 pub use self::diff::{DiskDifferences, ZoneDifferences};

@@ -69,6 +69,7 @@ impl Store {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
             StoreError::Io { what: format!("making the folder {}", folder.display()), source }
         })?;
+        super::restore::refuse_unfinished(folder)?;
         refuse_what_is_no_store(folder)?;
         let lock = lock(folder)?;
         let opening = |source| StoreError::Io { what: format!("opening {}", folder.display()), source };

@@ -156,11 +156,11 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("mine"), b"").unwrap();
     let mut part = &full[..];
-    let error = Store::restore(folder.path(), &mut [&mut part], &mut |_, _, _| Ok(())).unwrap_err();
+    let error = Store::restore(folder.path(), &[], &mut [&mut part], &mut |_, _, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("not empty"), "{error}");
     let mut part = &full[..];
     let to = folder.path().join("restored");
-    Store::restore(&to, &mut [&mut part], &mut |_, _, content| {
+    Store::restore(&to, &[], &mut [&mut part], &mut |_, _, content| {
         std::io::copy(content, &mut std::io::sink()).map(|_| ())
     })
     .unwrap();
