@@ -163,6 +163,11 @@ pub(crate) mod clock {
         NOW.set(1_800_000_000_000_000_000);
     }
 
+    /// Whether that is so.
+    pub(crate) fn is_simulated() -> bool {
+        NOW.get() > 0
+    }
+
     pub(super) fn tick() -> Option<Timestamp> {
         let now = NOW.get();
         (now > 0).then(|| {

@@ -355,6 +355,8 @@ fn prepare(
         inner.forgot.extend(zone.forgotten_lately().map(|file| (index as u16, file)));
         if zone.is_dirty() {
             let changes = zone.drain_changes(&DrainLimits::default())?.changes;
+            #[cfg(test)]
+            let changes = super::tests::with_mistake(changes);
             inner.pending.push(Entry::Changes(index as u16, changes));
         }
     }

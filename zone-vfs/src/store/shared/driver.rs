@@ -50,9 +50,17 @@ impl Driver {
         }
         if queue.thread.is_none() {
             let driver = self.clone();
+            #[cfg(test)]
+            let simulated = crate::id::clock::is_simulated();
             let spawned = std::thread::Builder::new()
                 .name("dormouse-shared".into())
-                .spawn(move || driver.run())
+                .spawn(move || {
+                    #[cfg(test)]
+                    if simulated {
+                        crate::id::clock::start();
+                    }
+                    driver.run();
+                })
                 .map_err(|source| StoreError::Io {
                     what: "starting the shared zones' thread".into(),
                     source,

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::agents::Slot;
+use super::agents::{Slot, random_uuid};
 use super::commit::{Commit, Settle};
 use super::disk::{Disk, Done, wait};
 use super::entry::{Cause, Entry, Payload, Role, ZoneSpec};
@@ -134,7 +134,7 @@ impl Shared {
         self.gate.enter();
         let made = (|| {
             self.driver.start()?;
-            let id = SharedId(Store::new_id()?.0);
+            let id = SharedId(random_uuid(self.segments.device())?);
             let spec = ZoneSpec {
                 name: name.into(),
                 mount: String::new(),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::model::ModelAgent;
+use super::versions::{Deed, Standing};
 use super::*;
 use crate::device::simulated::Rng;
 
@@ -9,6 +11,8 @@ use crate::device::simulated::Rng;
 pub enum ZoneChange {
     /// Appends where the contract asks for it, otherwise replaces.
     Put(String, Vec<u8>),
+    /// Writes a temporary file, syncs it and renames it over the target.
+    Replace(String, Vec<u8>),
     WriteAt(String, usize, Vec<u8>),
     SetSize(String, usize),
     Rename(String, String),
@@ -20,6 +24,7 @@ pub enum ZoneChange {
 
 const FILES: u64 = 3;
 const DIRECTORIES: u64 = 2;
+const TEMPORARY: &[u8] = b"temporary";
 
 impl ZoneChange {
     /// A change that a zone of this kind with these files allows, and that changes something.
@@ -40,7 +45,8 @@ impl ZoneChange {
             (0..3, Some(_)) => Some(Self::Unlink(path)),
             (3..7, Some(_)) if path != target => Some(Self::Rename(path, target)),
             (7, _) if !files.contains_key(&directory) => Some(Self::Mkdir(directory)),
-            _ if kind != ZoneKind::Workspace => Some(Self::Put(path, content)),
+            (15..18, _) => Some(Self::Replace(path, content)),
+            _ if kind.keeps_versions() => Some(Self::Put(path, content)),
             (8..11, Some(old)) => {
                 Some(Self::WriteAt(path, rng.below(old.len() as u64 + 3_000) as usize, content))
             }
@@ -61,18 +67,45 @@ impl ZoneChange {
         }
     }
 
+    /// Whether it is about this path.
+    pub fn touches(&self, path: &str) -> bool {
+        match self {
+            Self::Put(it, _)
+            | Self::Replace(it, _)
+            | Self::WriteAt(it, ..)
+            | Self::SetSize(it, _)
+            | Self::Unlink(it)
+            | Self::Mkdir(it)
+            | Self::Rmdir(it) => it == path,
+            Self::Rename(from, to) => from == path || to == path,
+        }
+    }
+
+    /// Whether it is made at once or not at all.
+    pub fn is_one_operation(&self) -> bool {
+        matches!(self, Self::Rename(..) | Self::Unlink(_) | Self::Mkdir(_) | Self::Rmdir(_))
+    }
+
     pub fn make(&self, zone: &mut Zone) -> Result<(), ZoneError> {
         match self {
             Self::Put(path, content) => write_zone(zone, path, content),
+            Self::Replace(path, content) => {
+                let options = OpenOptions { exclusive: true, ..WRITE };
+                let inode = zone.open(access(), Inode::ROOT, TEMPORARY, options)?;
+                zone.append(access(), inode, content)?;
+                zone.sync(access(), inode)?;
+                zone.close_writer(inode)?;
+                zone.rename(access(), (Inode::ROOT, TEMPORARY), (Inode::ROOT, path.as_bytes()))
+            }
             Self::WriteAt(path, offset, content) => {
                 let inode = zone.open(access(), Inode::ROOT, path.as_bytes(), WRITE)?;
                 zone.write(access(), inode, *offset as u64, content)?;
-                zone.close(inode)
+                zone.close_writer(inode)
             }
             Self::SetSize(path, size) => {
                 let inode = zone.open(access(), Inode::ROOT, path.as_bytes(), WRITE)?;
                 zone.set_size(access(), inode, *size as u64)?;
-                zone.close(inode)
+                zone.close_writer(inode)
             }
             Self::Rename(from, to) => {
                 let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));
@@ -95,6 +128,7 @@ impl ZoneChange {
                 }
                 file.extend_from_slice(content);
             }
+            Self::Replace(path, content) => drop(files.insert(path.clone(), Arc::new(content.clone()))),
             Self::WriteAt(path, offset, content) => {
                 let file = Arc::make_mut(files.entry(path.clone()).or_default());
                 file.resize(file.len().max(offset + content.len()), 0);
@@ -124,6 +158,7 @@ impl fmt::Display for ZoneChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Put(path, content) => write!(f, "put {path} ({})", content.len()),
+            Self::Replace(path, content) => write!(f, "replace {path} ({})", content.len()),
             Self::WriteAt(path, offset, content) => write!(f, "write {path} at {offset} ({})", content.len()),
             Self::SetSize(path, size) => write!(f, "size of {path}: {size}"),
             Self::Rename(from, to) => write!(f, "rename {from} to {to}"),
@@ -131,4 +166,59 @@ impl fmt::Display for ZoneChange {
             Self::Mkdir(path) => write!(f, "mkdir {path}"),
         }
     }
+}
+
+/// Why a change was not made in both.
+#[derive(Debug)]
+pub enum Failed {
+    Refused(ZoneError),
+    /// It was made, and is not what it should be.
+    Wrong(String),
+    /// It was made, and will be published with the next commit: the disk is full.
+    Postponed,
+}
+
+impl From<ZoneError> for Failed {
+    fn from(error: ZoneError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Makes a change of a zone of an agent's, in the store and in the model.
+pub fn change(disk: &Disk, agent: &mut ModelAgent, zone: u16, change: &ZoneChange) -> Result<(), Failed> {
+    let kind = KINDS[usize::from(zone)];
+    if kind.keeps_versions() {
+        let made = |zone: &mut Zone| change.make(zone);
+        return remember(disk, agent, &Deed::Change(change), made, |files, ()| change.model(files, kind));
+    }
+    disk.zone(zone, |zone| change.make(zone)).unwrap()?;
+    agent.change(zone, |files| change.model(files, kind));
+    Ok(())
+}
+
+/// Does something in the zone that keeps versions, and takes up what it has added to the history.
+pub fn remember<T>(
+    disk: &Disk,
+    agent: &mut ModelAgent,
+    deed: &Deed<'_>,
+    make: impl FnOnce(&mut Zone) -> Result<T, ZoneError>,
+    model: impl FnOnce(&mut Files, T),
+) -> Result<(), Failed> {
+    let made = disk.zone(SEMANTIC, |zone| {
+        let before = Standing::of(zone)?;
+        let made = make(zone)?;
+        // a read that fails does so once
+        let after = Standing::of(zone).or_else(|_| Standing::of(zone))?;
+        Ok::<_, ZoneError>((before, made, after))
+    });
+    let (before, made, after) = made.unwrap()?;
+    if disk.zone(SEMANTIC, |zone| zone.has_postponed()).unwrap_or_default() {
+        return Err(Failed::Postponed);
+    }
+    let took = agent.change_semantic(|held| {
+        held.memory.took(deed, &held.files, &before, after)?;
+        model(&mut held.files, made);
+        Ok(())
+    });
+    took.map_err(Failed::Wrong)
 }

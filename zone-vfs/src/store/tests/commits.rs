@@ -33,6 +33,16 @@ impl Commit {
         }
     }
 
+    /// Whether the agent's turn is over after it.
+    pub fn ends_turn(&self) -> bool {
+        matches!(self, Self::End(..) | Self::Fail)
+    }
+
+    /// Whether nothing is open in the agent's zones after it.
+    pub fn closes_files(&self) -> bool {
+        matches!(self, Self::Fail | Self::Rewind(_))
+    }
+
     /// Makes it, and waits.
     pub fn make(&self, disk: &Arc<Disk>) -> Result<(), StoreError> {
         self.start(disk).recv().unwrap()

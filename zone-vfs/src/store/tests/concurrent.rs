@@ -119,8 +119,7 @@ fn a_turn_that_fails_while_a_checkpoint_is_written_has_given_its_numbers() {
     let a = create(&store, "a");
     write(&a, SEMANTIC, "fact", &content(1, 20_000));
     sync(&a).unwrap();
-    let numbers =
-        |disk: &Disk| disk.zone(SEMANTIC, |zone| zone.snapshot().unwrap().counters().next_inode).unwrap();
+    let numbers = |disk: &Disk| disk.zone(SEMANTIC, |zone| zone.next_numbers()).unwrap();
     a.begin(TurnStyle::Transaction, b"event").unwrap();
     // as a checkpoint does it, one thing after the other
     let frozen = catalogue::Frozen::of(&a.lock().state);

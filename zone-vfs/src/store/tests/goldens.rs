@@ -70,7 +70,7 @@ fn check(store: &Store) {
     let outcomes =
         [(1, Ok(b"first reply".to_vec())), (2, Err("it broke".to_owned())), (3, Ok(b"third reply".to_vec()))];
     assert_eq!(scribe.history, outcomes);
-    let causes: Vec<_> = scribe.generations.values().map(|(cause, _)| cause.clone()).collect();
+    let causes: Vec<_> = scribe.generations.values().map(|(cause, ..)| cause.clone()).collect();
     let rewound = Cause::Rewound(GenerationNumber(1));
     let side = Cause::Side("it broke".into());
     assert_eq!(causes, [Cause::Created, Cause::Turn, side, Cause::Turn, rewound, Cause::Paused]);

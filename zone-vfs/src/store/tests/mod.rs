@@ -26,9 +26,12 @@ mod shared;
 mod threads;
 mod travel;
 mod usage;
+mod versions;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+
+use versions::Past;
 
 use super::*;
 use crate::contract::{Principal, ZoneKind};
@@ -39,7 +42,7 @@ use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp};
 use crate::log::{LogOptions, Planted};
 use crate::segment::SegmentOptions;
 use crate::tree::FileKind;
-use crate::zone::{Access, OpenOptions, Quota, Zone, ZoneError, ZoneRoot};
+use crate::zone::{Access, Change, OpenOptions, Quota, Zone, ZoneError, ZoneRoot};
 
 /// The zones of every agent here, in this order.
 const KINDS: [ZoneKind; 4] = [ZoneKind::Episodic, ZoneKind::Semantic, ZoneKind::Workspace, ZoneKind::Logs];
@@ -51,6 +54,33 @@ const LOGS: u16 = 3;
 thread_local! {
     static PLANTED: Cell<Planted> = const { Cell::new(Planted::None) };
     static SEGMENT_PLANTED: Cell<crate::segment::Planted> = const { Cell::new(crate::segment::Planted::None) };
+    static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) };
+}
+
+/// Mistakes of the store's own that the crash tests have to catch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// Whoever waits for a shared zone is told at once that it is durable.
+    SharedIsDurableAtOnce,
+    /// A turn does not wait for what it has seen in shared zones.
+    TurnWaitsForNothing,
+    /// A commit leaves out which numbers a zone has given.
+    NumbersAreLeftOut,
+    /// A backup is of the last checkpoint that there happens to be.
+    BackupOfThePast,
+}
+
+/// Whether this thread is to make the mistake.
+pub(super) fn makes(mistake: Mistake) -> bool {
+    MISTAKE.get() == Some(mistake)
+}
+
+/// A zone's changes, but for what a mistake leaves out of them.
+pub(super) fn with_mistake(mut changes: Vec<Change>) -> Vec<Change> {
+    if makes(Mistake::NumbersAreLeftOut) {
+        changes.retain(|change| !matches!(change, Change::Counters(_)));
+    }
+    changes
 }
 
 /// What [`Store::on_device`] gives the log in tests: small groups, so that a crash finds a commit of
@@ -170,7 +200,7 @@ fn write_zone(zone: &mut Zone, name: &str, content: &[u8]) -> Result<(), ZoneErr
     let options = OpenOptions { truncate: !appends, ..WRITE };
     let inode = zone.open(access(), Inode::ROOT, name.as_bytes(), options)?;
     zone.append(access(), inode, content)?;
-    zone.close(inode)
+    zone.close_writer(inode)
 }
 
 fn write(disk: &Disk, zone: u16, name: &str, content: &[u8]) {
@@ -217,13 +247,25 @@ struct Seen {
     id: AgentId,
     about: Vec<u8>,
     parent: Option<(AgentId, GenerationNumber)>,
+    mounts: Vec<SharedMount>,
     zones: Vec<Files>,
+    /// Of the zone that keeps versions.
+    past: Arc<Past>,
     last_turn: u64,
     history: Vec<(u64, Result<Vec<u8>, String>)>,
-    generations: BTreeMap<u64, (Cause, Vec<Files>)>,
+    generations: BTreeMap<u64, (Cause, Vec<Files>, Arc<Past>)>,
     attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
+}
+
+impl Seen {
+    /// What it holds, whatever numbers that has.
+    fn without_numbers(mut self) -> Self {
+        self.past = Arc::default();
+        self.generations.values_mut().for_each(|(.., past)| *past = Arc::default());
+        self
+    }
 }
 
 fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
@@ -231,6 +273,7 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
     let zones = 0..KINDS.len() as u16;
     let (mut generations, mut attached) = (BTreeMap::new(), BTreeMap::new());
     let mut lately: Option<(Payload, Hash)> = None;
+    let mut past = Arc::default();
     // most zones do not change from one generation to the next
     let mut last: Vec<Option<(ZoneRoot, Files)>> = vec![None; KINDS.len()];
     for generation in disk.generations() {
@@ -244,13 +287,21 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         let mut all = Vec::new();
         for ((index, root), last) in zones.clone().zip(generation.roots).zip(&mut last) {
             let files = match last {
-                Some((same, files)) if same.same_as(&root) => files.clone(),
-                _ => try_read_zone(&mut disk.zone_at(generation.number, index)?)?,
+                Some((same, files)) if same.same_as(&root) && same.counters() == root.counters() => {
+                    files.clone()
+                }
+                _ => {
+                    let mut zone = disk.zone_at(generation.number, index)?;
+                    if index == SEMANTIC {
+                        past = Arc::new(versions::try_read_past(&zone)?);
+                    }
+                    try_read_zone(&mut zone)?
+                }
             };
             *last = Some((root, files.clone()));
             all.push(files);
         }
-        generations.insert(generation.number.0, (generation.cause, all));
+        generations.insert(generation.number.0, (generation.cause, all, past.clone()));
     }
     let mut history = Vec::new();
     for record in disk.history()? {
@@ -260,12 +311,15 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         };
         history.push((record.turn.0, outcome));
     }
-    let standing = zones.filter_map(|zone| disk.zone(zone, try_read_zone));
+    let standing = zones.filter_map(|zone| try_read_standing(disk, zone));
+    let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone)).transpose()?.unwrap_or_default();
     Ok(Seen {
         id: info.id,
         about: info.about.to_vec(),
         parent: info.parent,
+        mounts: info.zones.iter().filter_map(|spec| spec.shared).collect(),
         zones: standing.collect::<Result<_, _>>()?,
+        past: Arc::new(past),
         last_turn: info.last_turn.0,
         history,
         generations,
@@ -273,6 +327,13 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         next: disk.next_generation().0,
         head: info.head.0,
     })
+}
+
+/// What a zone of an agent's holds. Of a copy: whoever closes a draft as the last that had it open publishes it.
+fn try_read_standing(disk: &Disk, zone: u16) -> Option<Result<Files, ZoneError>> {
+    let chunks = disk.lock().state.chunks.clone();
+    let root = disk.zone(zone, Zone::snapshot)?;
+    Some(root.and_then(|root| try_read_zone(&mut Zone::from_root(root, chunks))))
 }
 
 fn see(disk: &Disk) -> Seen {

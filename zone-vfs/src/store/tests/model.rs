@@ -1,16 +1,24 @@
 //! What the contracts say of turns, generations, forks and rewinds, in plain maps.
 
+use super::versions::Memory;
 use super::*;
 use crate::contract::lifecycle::{OnFailure, OnFork, OnRewind};
 use crate::device::simulated::Rng;
 
 pub const INTERRUPTED: &str = "interrupted: its host stopped";
 
+/// What a zone holds: its files, and where it keeps versions its past.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    pub files: Files,
+    pub memory: Memory,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct ModelZone {
-    working: Files,
-    synced: Files,
-    head: Files,
+    working: Held,
+    synced: Held,
+    head: Held,
     /// Written to since the last sync.
     touched: bool,
     /// Synced, and not committed.
@@ -18,18 +26,19 @@ pub struct ModelZone {
 }
 
 impl ModelZone {
-    fn at(files: &Files) -> Self {
-        Self {
-            working: files.clone(),
-            synced: files.clone(),
-            head: files.clone(),
-            touched: false,
-            ahead: false,
-        }
+    fn at(held: &Held) -> Self {
+        Self { working: held.clone(), synced: held.clone(), head: held.clone(), touched: false, ahead: false }
     }
 
     fn commit(&mut self) {
+        self.working.memory.drain();
         *self = Self::at(&self.working);
+    }
+
+    /// Back at its head; no number that was given meanwhile is given again.
+    fn goes_back(&mut self) {
+        let memory = self.head.memory.after(&self.working.memory);
+        *self = Self::at(&Held { files: self.head.files.clone(), memory });
     }
 }
 
@@ -45,11 +54,13 @@ pub struct ModelAgent {
     pub id: AgentId,
     about: Vec<u8>,
     parent: Option<(AgentId, GenerationNumber)>,
+    /// The shared zones, whatever has become of them.
+    pub mounts: Vec<SharedMount>,
     zones: Vec<ModelZone>,
     pub turn: Option<ModelTurn>,
     last_turn: u64,
     history: Vec<(u64, Result<Vec<u8>, String>)>,
-    pub generations: BTreeMap<u64, (Cause, Vec<Files>)>,
+    pub generations: BTreeMap<u64, (Cause, Vec<Held>)>,
     attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
@@ -61,6 +72,7 @@ impl ModelAgent {
             id,
             about: b"about".to_vec(),
             parent: None,
+            mounts: Vec::new(),
             zones: vec![ModelZone::default(); KINDS.len()],
             turn: None,
             last_turn: 0,
@@ -74,12 +86,18 @@ impl ModelAgent {
         made
     }
 
+    /// This new agent, with shared zones.
+    #[must_use]
+    pub fn mounting(self, mounts: Vec<SharedMount>) -> Self {
+        Self { mounts, ..self }
+    }
+
     pub fn fork(&self, id: AgentId, at: u64) -> Self {
-        let mut child = Self::new(id);
+        let mut child = Self::new(id).mounting(self.mounts.clone());
         child.parent = Some((self.id, GenerationNumber(at)));
-        for ((zone, kind), files) in child.zones.iter_mut().zip(KINDS).zip(&self.generations[&at].1) {
+        for ((zone, kind), held) in child.zones.iter_mut().zip(KINDS).zip(&self.generations[&at].1) {
             if kind.on_fork() != OnFork::NewLog {
-                *zone = ModelZone::at(files);
+                *zone = ModelZone::at(held);
             }
         }
         (child.next, child.generations) = (0, BTreeMap::new());
@@ -93,26 +111,35 @@ impl ModelAgent {
             id: self.id,
             about: self.about.clone(),
             parent: self.parent,
-            zones: self.zones.iter().map(|zone| zone.working.clone()).collect(),
+            mounts: self.mounts.clone(),
+            zones: self.zones.iter().map(|zone| zone.working.files.clone()).collect(),
+            past: self.zones[usize::from(SEMANTIC)].working.memory.past.clone(),
             last_turn: self.last_turn,
             history: self.history.clone(),
-            generations: self.generations.clone(),
+            generations: self
+                .generations
+                .iter()
+                .map(|(number, (cause, zones))| {
+                    let files = zones.iter().map(|it| it.files.clone()).collect();
+                    (*number, (cause.clone(), files, zones[usize::from(SEMANTIC)].memory.past.clone()))
+                })
+                .collect(),
             attached: self.attached.clone(),
             next: self.next,
             head: self.head,
         }
     }
 
-    fn all_files(&self) -> Vec<Files> {
+    fn all_held(&self) -> Vec<Held> {
         self.zones.iter().map(|zone| zone.working.clone()).collect()
     }
 
     fn generation(&mut self, cause: Cause) {
-        let files = self.all_files();
-        self.put_generation(cause, files);
+        let zones = self.all_held();
+        self.put_generation(cause, zones);
     }
 
-    fn put_generation(&mut self, cause: Cause, files: Vec<Files>) {
+    fn put_generation(&mut self, cause: Cause, zones: Vec<Held>) {
         let like = match &cause {
             Cause::Paused => Some(self.head),
             Cause::Rewound(to) => Some(to.0),
@@ -123,7 +150,7 @@ impl ModelAgent {
         if !matches!(cause, Cause::Side(_)) {
             self.head = self.next;
         }
-        self.generations.insert(self.next, (cause, files));
+        self.generations.insert(self.next, (cause, zones));
         self.next += 1;
     }
 
@@ -149,13 +176,33 @@ impl ModelAgent {
 
     /// What a zone holds as it stands.
     pub fn files(&self, zone: u16) -> &Files {
-        &self.zones[usize::from(zone)].working
+        &self.zones[usize::from(zone)].working.files
+    }
+
+    /// What the zone that keeps versions remembers.
+    pub fn memory(&self) -> &Memory {
+        &self.zones[usize::from(SEMANTIC)].working.memory
     }
 
     pub fn change(&mut self, zone: u16, change: impl FnOnce(&mut Files)) {
         let zone = &mut self.zones[usize::from(zone)];
         zone.touched = true;
-        change(&mut zone.working);
+        change(&mut zone.working.files);
+    }
+
+    /// As [`change`](Self::change), of the zone that keeps versions.
+    pub fn change_semantic(
+        &mut self,
+        change: impl FnOnce(&mut Held) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let zone = &mut self.zones[usize::from(SEMANTIC)];
+        zone.touched = true;
+        change(&mut zone.working)
+    }
+
+    /// Whether the turn is one of a process.
+    pub fn is_process(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.style == TurnStyle::Process)
     }
 
     pub fn attach(&mut self, generation: u64, what: &[u8]) {
@@ -186,6 +233,7 @@ impl ModelAgent {
             if process || kind.is_append_only() {
                 zone.commit();
             } else {
+                zone.working.memory.drain();
                 zone.synced = zone.working.clone();
                 zone.ahead |= std::mem::take(&mut zone.touched);
             }
@@ -194,6 +242,11 @@ impl ModelAgent {
 
     fn commit(&mut self) {
         self.zones.iter_mut().for_each(ModelZone::commit);
+    }
+
+    /// A commit tells what has happened, whether it is refused or not.
+    pub fn drain(&mut self) {
+        self.zones.iter_mut().for_each(|zone| zone.working.memory.drain());
     }
 
     pub fn end(&mut self, outcome: &[u8], generation: bool) {
@@ -208,7 +261,8 @@ impl ModelAgent {
 
     pub fn fail(&mut self, reason: &str) {
         self.note_turn();
-        let left = self.all_files();
+        self.drain();
+        let left = self.all_held();
         let process = self.turn.take().is_some_and(|turn| turn.style == TurnStyle::Process);
         if process {
             self.commit();
@@ -220,7 +274,7 @@ impl ModelAgent {
                     OnFailure::GoesBack => goes_back |= zone.touched || zone.ahead,
                     OnFailure::SyncedAppendsStay => {}
                 }
-                *zone = ModelZone::at(&zone.head);
+                zone.goes_back();
             }
             if goes_back {
                 self.put_generation(Cause::Side(reason.into()), left);
@@ -259,9 +313,14 @@ impl ModelAgent {
     pub fn rewind(&mut self, to: u64) {
         self.commit();
         let target = self.generations[&to].1.clone();
-        for ((zone, kind), files) in self.zones.iter_mut().zip(KINDS).zip(&target) {
-            if matches!(kind.on_rewind(), OnRewind::MovesBack | OnRewind::MovesBackKeepingHistory) {
-                *zone = ModelZone::at(files);
+        for ((zone, kind), held) in self.zones.iter_mut().zip(KINDS).zip(&target) {
+            match kind.on_rewind() {
+                OnRewind::MovesBack => *zone = ModelZone::at(held),
+                OnRewind::MovesBackKeepingHistory => {
+                    let memory = zone.working.memory.rewound(&held.memory);
+                    *zone = ModelZone::at(&Held { files: held.files.clone(), memory });
+                }
+                OnRewind::Stays | OnRewind::StaysAndRecords => {}
             }
         }
         self.generation(Cause::Rewound(GenerationNumber(to)));

@@ -10,7 +10,7 @@ use crate::zone::ErrorCode;
 /// The mount of the shared zone among [`specs`].
 pub const TEAM: u16 = KINDS.len() as u16;
 
-fn with_mount(zone: SharedId, writable: bool) -> Vec<ZoneSpec> {
+pub fn with_mount(zone: SharedId, writable: bool) -> Vec<ZoneSpec> {
     let mount = ZoneSpec {
         name: "team".into(),
         mount: "/team".into(),

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::changes::ZoneChange;
+use super::changes::{Failed, ZoneChange};
 use super::commits::Commit;
+
 use super::crash::timeline::{Candidate, Timeline, difference};
 use super::model::ModelAgent;
 use super::*;
@@ -104,10 +105,11 @@ impl Worker<'_> {
                 let Some(change) = ZoneChange::draw(&mut self.rng, kind, agent.files(zone), bytes) else {
                     return true;
                 };
-                if disk.zone(zone, |zone| change.make(zone)).unwrap().is_err() {
-                    return false;
+                match changes::change(&disk, &mut agent, zone, &change) {
+                    Ok(()) => {}
+                    Err(Failed::Refused(_)) => return false,
+                    Err(failed) => panic!("{name}: {failed:?}"),
                 }
-                agent.change(zone, |files| change.model(files, kind));
                 self.agents.insert(name, (disk, agent));
                 true
             }
@@ -161,13 +163,18 @@ fn run(seed: u64) -> bool {
         let checkpoints = scope.spawn(|| {
             let mut rng = Rng::new(seed);
             while !world.over.load(Ordering::Acquire) {
-                let went = if rng.one_in(3) {
+                let is_sound = |what: &dyn std::fmt::Debug, sound: bool| {
+                    // a machine that has stopped reads nothing
+                    assert!(sound || device.list("").is_err(), "seed {seed}: {what:?}");
+                };
+                let went = if rng.one_in(4) {
+                    let mut found = Vec::new();
+                    let scrubbed = world.store.scrub(rng.one_in(2), &mut |it| found.push(it.clone()));
+                    is_sound(&found, found.is_empty());
+                    scrubbed.map(drop)
+                } else if rng.one_in(3) {
                     let reaped = world.store.reap(&ReapPolicy::default(), false);
-                    reaped.map(|report| {
-                        // a machine that has stopped reads nothing
-                        let is_sound = report.damage.is_empty() || device.list("").is_err();
-                        assert!(is_sound, "seed {seed}: {:?}", report.damage);
-                    })
+                    reaped.map(|report| is_sound(&report.damage, report.damage.is_empty()))
                 } else {
                     world.store.checkpoint()
                 };
@@ -187,7 +194,7 @@ fn run(seed: u64) -> bool {
                     let read =
                         disk.zone_at(GenerationNumber(at), SEMANTIC).map(|mut zone| try_read_zone(&mut zone));
                     if let Ok(Ok(found)) = read {
-                        assert_eq!(found, wanted[usize::from(SEMANTIC)], "seed {seed}");
+                        assert_eq!(found, wanted[usize::from(SEMANTIC)].files, "seed {seed}");
                     }
                 }
                 std::thread::yield_now();
@@ -215,8 +222,9 @@ fn run(seed: u64) -> bool {
     let crashed = device.crash(seed);
     drop(world);
     let store = start(&crashed);
-    let found = see_all(&store);
-    timeline.explain(&found, 0).unwrap_or_else(|what| panic!("seed {seed}, after a crash: {what}"));
+    timeline
+        .explain(&crash::World::try_of(&store).unwrap(), 0)
+        .unwrap_or_else(|what| panic!("seed {seed}, after a crash: {what}"));
     stopped
 }
 

@@ -190,6 +190,47 @@ impl Zone {
     }
 }
 
+/// What tests look at that no caller can ask for.
+#[cfg(test)]
+impl Zone {
+    /// Every event there is, by its number and its file.
+    pub(crate) fn all_events(&self) -> Result<Vec<((Version, Inode), VersionRecord)>> {
+        let mut found = Vec::new();
+        for entry in self.state.history.entries(&*self.state.store)? {
+            if let (Key { inode, part: Part::Version(version) }, Value::Version(record)) = entry? {
+                found.push(((*version, *inode), (**record).clone()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Of which file or directory the event of each number is.
+    pub(crate) fn all_numbers(&self) -> Result<Vec<(Version, Inode)>> {
+        let mut found = Vec::new();
+        for entry in self.state.history.entries(&*self.state.store)? {
+            if let (Key { part: Part::Event(version), .. }, Value::Event(event)) = entry? {
+                found.push((*version, event.file));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The number of the event, or file, that comes next, and that of the entry of the change feed.
+    pub(crate) fn next_numbers(&self) -> (Version, crate::id::ChangeSequence) {
+        (self.next_event(), self.counters.next_change)
+    }
+
+    /// Whether something should have been published when it was closed, but that the disk was full.
+    pub(crate) fn has_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
+    /// The first number of the present turn.
+    pub(crate) fn span(&self) -> Version {
+        self.span
+    }
+}
+
 #[cold]
 pub(super) fn no_content() -> ZoneError {
     ZoneError::rule(ErrorCode::NoEntry, "this version has no content: it is a deletion, or was forgotten")

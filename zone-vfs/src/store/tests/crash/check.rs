@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// The agents as the model has them.
-pub type Found = BTreeMap<String, ModelAgent>;
-
 /// Opens what a crash has left and compares it with what the timeline allows. Some are looked at
 /// more closely: a second crash while it is opened, what the index names, and whether it works.
 pub fn after_crash(
@@ -12,19 +9,27 @@ pub fn after_crash(
     timeline: &Timeline,
     changes: usize,
     rng: &mut Rng,
-) -> Result<Found, String> {
+) -> Result<(Found, Teams), String> {
     let mut opening = rng.one_in(8).then(|| device.start_trace());
     let store = try_start(device).map_err(|e| format!("it does not open: {e}"))?;
     if let Some(trace) = &mut opening {
         device.end_trace(trace);
     }
     let found = look(&store)?;
-    let model = timeline.explain(&found, changes)?;
+    found.check_mounts()?;
+    let (model, teams) = timeline.explain(&found, changes)?;
     if rng.one_in(4) {
         let segments = &store.shared().map_err(|e| e.to_string())?.segments;
         let unreadable = segments.unreadable();
         if !unreadable.is_empty() {
             return Err(format!("the index names what does not read: {unreadable:?}"));
+        }
+    }
+    if rng.one_in(8) {
+        for (name, agent) in &model {
+            let disk = store.disk(agent.id).map_err(|e| e.to_string())?;
+            let reads = disk.zone(SEMANTIC, |zone| agent.memory().reads_in(zone));
+            reads.unwrap_or(Ok(())).map_err(|what| format!("{name}: {what}"))?;
         }
     }
     if rng.one_in(16) {
@@ -40,14 +45,14 @@ pub fn after_crash(
             return Err(format!("a crash after {} changes of opening it changes what is there", trace.at()));
         }
     }
-    Ok(model)
+    Ok((model, teams))
 }
 
-fn look(store: &Store) -> Result<BTreeMap<String, Seen>, String> {
-    try_see_all(store).map_err(|e| format!("it cannot be read: {e}"))
+fn look(store: &Store) -> Result<World, String> {
+    World::try_of(store).map_err(|e| format!("it cannot be read: {e}"))
 }
 
-/// The store takes a turn of every agent, and a crash after that keeps it.
+/// The store takes a turn of every agent, and something in every shared zone, and a crash after that keeps it.
 fn works(device: &Simulated, rng: &mut Rng) -> Result<(), String> {
     let store = &try_start(device).map_err(|e| format!("it does not open after a kill: {e}"))?;
     let agents = store.agents().map_err(|e| e.to_string())?;
@@ -60,6 +65,13 @@ fn works(device: &Simulated, rng: &mut Rng) -> Result<(), String> {
             written.transpose().map_err(|e| format!("{name} cannot be written to: {e}"))?;
         }
         end(&disk, b"done").map_err(text)?;
+    }
+    for (name, team) in try_see_teams(store).map_err(|e| e.to_string())? {
+        let text = |e: StoreError| format!("{name} does not go on: {e}");
+        let zone = store.shared_zone(team.id).map_err(text)?;
+        let written = zone.zone(|zone| write_zone(zone, "again", b"again"));
+        written.transpose().map_err(|e| format!("{name} cannot be written to: {e}"))?;
+        wait(|done| zone.sync(done)).map_err(text)?;
     }
     if rng.one_in(3) {
         let reaped = store.reap(&ReapPolicy::default(), false);

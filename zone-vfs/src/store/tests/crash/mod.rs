@@ -8,16 +8,20 @@
 //! - `ZONE_VFS_CRASH_STATES=100000` asks for more crashes than the few thousand of a usual run,
 //! - `ZONE_VFS_CRASH_SEED=7` runs the workload of one seed, as a failure names it.
 
+mod backups;
 mod check;
 mod faults;
 mod planted;
+mod shared;
 pub mod timeline;
+mod turns;
+mod versions;
 mod work;
 
 use super::model::ModelAgent;
 use super::*;
 use crate::device::simulated::{Fault, Rng};
-use check::Found;
+use shared::{SeenTeam, Team, Teams, try_see_teams};
 use timeline::Timeline;
 use work::{Trouble, Work};
 
@@ -29,6 +33,22 @@ const ROUNDS: u64 = 3;
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// The agents as the model has them.
+pub type Found = BTreeMap<String, ModelAgent>;
+
+/// All that a store shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct World {
+    pub agents: BTreeMap<String, Seen>,
+    pub teams: BTreeMap<String, SeenTeam>,
+}
+
+impl World {
+    pub fn try_of(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self { agents: try_see_all(store)?, teams: try_see_teams(store)? })
+    }
 }
 
 /// The ways in which one workload differs from the next.
@@ -69,7 +89,7 @@ fn run(seed: u64, conditions: Conditions) -> Result<u64, String> {
                 let found = check::after_crash(&device, &timeline, trace.at(), &mut rng)
                     .map_err(|what| failed(&work, format!("change {}, crash {how}: {what}", trace.at())))?;
                 if rng.one_in(different.len() as u64) {
-                    next = Some((device, found));
+                    next = Some((trace.at(), device, found));
                 }
             }
             if !trace.step().map_err(|e| e.to_string())? {
@@ -77,9 +97,9 @@ fn run(seed: u64, conditions: Conditions) -> Result<u64, String> {
             }
         }
         states += different.len() as u64;
-        let Some((device, found)) = next else { return Err("no crash was tried".into()) };
+        let Some((at, device, found)) = next else { return Err("no crash was tried".into()) };
         let device = if rng.one_in(2) { device.crash(rng.bits()) } else { device.killed() };
-        work.go_on(device, found);
+        work.go_on(at, device, found);
     }
     Ok(states)
 }

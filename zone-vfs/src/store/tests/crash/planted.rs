@@ -31,6 +31,21 @@ fn mistakes_of_the_segments_are_noticed() {
 }
 
 #[test]
+fn mistakes_of_the_store_are_noticed() {
+    for mistake in [
+        Mistake::SharedIsDurableAtOnce,
+        Mistake::TurnWaitsForNothing,
+        Mistake::NumbersAreLeftOut,
+        Mistake::BackupOfThePast,
+    ] {
+        MISTAKE.set(Some(mistake));
+        let noticed = noticed(Conditions::default());
+        MISTAKE.set(None);
+        assert!(noticed.is_some(), "{mistake:?} was not noticed");
+    }
+}
+
+#[test]
 fn a_device_that_does_not_sync_folders_is_noticed() {
     let conditions = Conditions { no_folder_sync: true, ..Conditions::default() };
     assert!(noticed(conditions).is_some());

@@ -1,80 +1,143 @@
-//! What a crash may find of each agent, by how many changes the device had seen.
+//! What a crash may find of each agent and each shared zone, by how many changes the device had seen.
 
 use super::*;
 
 /// What may be found of an agent; `None` where there may be no agent of that name.
 pub type Candidate = Option<ModelAgent>;
 
+/// Which operations of shared zones have to be there if this is found.
+pub type Needs = BTreeMap<String, u64>;
+
 /// With what it shows of itself.
-type Shown = (Candidate, Option<Seen>);
+type Shown = (Candidate, Option<Seen>, Needs);
 
-#[derive(Default)]
-struct Line {
-    /// From so many changes on, one of these is found.
-    spans: Vec<(usize, Vec<Shown>)>,
-}
+/// From so many changes on, one of these is found.
+type Spans<T> = Vec<(usize, Vec<T>)>;
 
-/// By name.
+/// Both by name.
 #[derive(Default)]
 pub struct Timeline {
-    lines: BTreeMap<String, Line>,
+    agents: BTreeMap<String, Spans<Shown>>,
+    teams: BTreeMap<String, Spans<Option<Team>>>,
+}
+
+fn put<T>(lines: &mut BTreeMap<String, Spans<T>>, name: &str, at: usize, nothing: T, candidates: Vec<T>) {
+    let spans = lines.entry(name.to_owned()).or_default();
+    if spans.is_empty() && at > 0 {
+        spans.push((0, vec![nothing]));
+    }
+    spans.push((at, candidates));
+}
+
+fn get<'a, T>(lines: &'a BTreeMap<String, Spans<T>>, name: &str, changes: usize) -> &'a [T] {
+    let Some(spans) = lines.get(name) else { return &[] };
+    spans.iter().rev().find(|(from, _)| *from <= changes).map_or(&[], |(_, candidates)| candidates)
 }
 
 impl Timeline {
-    pub fn new(model: &BTreeMap<String, ModelAgent>) -> Self {
+    pub fn new(model: &Found, teams: &Teams) -> Self {
         let mut timeline = Self::default();
         for (name, agent) in model {
             timeline.set(name, 0, vec![Some(agent.clone())]);
+        }
+        for (name, team) in teams {
+            timeline.set_team(name, 0, vec![Some(team.clone())]);
         }
         timeline
     }
 
     /// From `at` changes on, the agent of this name is one of these.
     pub fn set(&mut self, name: &str, at: usize, candidates: Vec<Candidate>) {
-        let line = self.lines.entry(name.to_owned()).or_default();
-        if line.spans.is_empty() && at > 0 {
-            line.spans.push((0, vec![(None, None)]));
-        }
-        let with_seen = |agent: Candidate| {
+        self.put(name, at, candidates.into_iter().map(|agent| (agent, Needs::new())).collect());
+    }
+
+    /// As [`set`](Self::set), of agents that have seen something.
+    pub fn set_with_needs(&mut self, name: &str, at: usize, candidates: Vec<(ModelAgent, Needs)>) {
+        self.put(name, at, candidates.into_iter().map(|(agent, needs)| (Some(agent), needs)).collect());
+    }
+
+    fn put(&mut self, name: &str, at: usize, candidates: Vec<(Candidate, Needs)>) {
+        let shown = |(agent, needs): (Candidate, Needs)| {
             let agent = agent.map(reopened);
             let seen = agent.as_ref().map(ModelAgent::seen);
-            (agent, seen)
+            (agent, seen, needs)
         };
-        line.spans.push((at, candidates.into_iter().map(with_seen).collect()));
+        let candidates = candidates.into_iter().map(shown).collect();
+        put(&mut self.agents, name, at, (None, None, Needs::new()), candidates);
     }
 
-    fn at(&self, name: &str, changes: usize) -> &[Shown] {
-        let Some(line) = self.lines.get(name) else { return &[] };
-        line.spans.iter().rev().find(|(from, _)| *from <= changes).map_or(&[], |(_, candidates)| candidates)
+    /// From `at` changes on, the shared zone of this name is one of these.
+    pub fn set_team(&mut self, name: &str, at: usize, candidates: Vec<Option<Team>>) {
+        put(&mut self.teams, name, at, None, candidates);
     }
 
-    /// Which agents these are, or what is wrong with them.
-    pub fn explain(
-        &self,
-        found: &BTreeMap<String, Seen>,
-        changes: usize,
-    ) -> Result<BTreeMap<String, ModelAgent>, String> {
-        let mut model = BTreeMap::new();
-        for name in self.lines.keys().chain(found.keys()) {
-            let candidates = self.at(name, changes);
-            let one = candidates.iter().find(|(_, seen)| seen.as_ref() == found.get(name));
-            match one {
-                Some((Some(agent), _)) => drop(model.insert(name.clone(), agent.clone())),
-                Some((None, _)) => {}
-                None => {
-                    let wanted: Vec<_> = candidates
-                        .iter()
-                        .map(|(_, seen)| seen.as_ref().map_or("nothing".into(), brief))
-                        .collect();
+    /// What may be found of a shared zone.
+    pub fn team_at(&self, name: &str, changes: usize) -> Vec<Option<Team>> {
+        get(&self.teams, name, changes).to_vec()
+    }
+
+    /// Which agents and shared zones these are, or what is wrong with them.
+    pub fn explain(&self, found: &World, changes: usize) -> Result<(Found, Teams), String> {
+        let mut teams = Teams::new();
+        for name in self.teams.keys().chain(found.teams.keys()) {
+            let candidates = get(&self.teams, name, changes);
+            let is_it = |team: &Option<Team>| match (team, found.teams.get(name)) {
+                (Some(team), Some(seen)) => {
+                    team.id.is_none_or(|id| id == seen.id) && team.files == seen.files
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            // the last of those that look alike
+            match (candidates.iter().rfind(|it| is_it(it)), found.teams.get(name)) {
+                (Some(Some(team)), Some(seen)) => {
+                    teams.insert(name.clone(), Team { id: Some(seen.id), ..team.clone() });
+                }
+                (Some(None), None) => {}
+                (_, seen) => {
+                    let text = |files: Option<&Files>| {
+                        files.map_or_else(|| "nothing".into(), |it| format!("{:?}", brief_files(it)))
+                    };
+                    let wanted: Vec<_> =
+                        candidates.iter().map(|it| text(it.as_ref().map(|it| &it.files))).collect();
                     return Err(format!(
-                        "{name} is neither as it was acknowledged nor as it was about to be\nfound: {}\nallowed: {}",
-                        found.get(name).map_or("nothing".into(), brief),
+                        "{name} stands as after no prefix of its operations that may be\nfound: {}\nallowed: {}",
+                        text(seen.map(|it| &it.files)),
                         wanted.join("\nor: ")
                     ));
                 }
             }
         }
-        Ok(model)
+        let mut model = Found::new();
+        for name in self.agents.keys().chain(found.agents.keys()) {
+            let candidates = get(&self.agents, name, changes);
+            match candidates.iter().find(|(_, seen, _)| seen.as_ref() == found.agents.get(name)) {
+                Some((Some(agent), _, needs)) => {
+                    for (team, step) in needs {
+                        if teams.get(team).is_some_and(|it| it.step < *step) {
+                            return Err(format!("{name} remembers what is gone from {team}"));
+                        }
+                    }
+                    model.insert(name.clone(), agent.clone());
+                }
+                Some((None, ..)) => {}
+                None => {
+                    let found = found.agents.get(name);
+                    let wanted: Vec<_> = candidates
+                        .iter()
+                        .map(|(_, seen, _)| seen.as_ref().map_or("nothing".into(), brief))
+                        .collect();
+                    let differs = candidates.first().and_then(|(_, seen, _)| parts(found?, seen.as_ref()?));
+                    return Err(format!(
+                        "{name} is neither as it was acknowledged nor as it was about to be\nfound: {}\nallowed: {}\n{}",
+                        found.map_or("nothing".into(), brief),
+                        wanted.join("\nor: "),
+                        differs.unwrap_or_default()
+                    ));
+                }
+            }
+        }
+        Ok((model, teams))
     }
 }
 
@@ -83,16 +146,19 @@ pub fn reopened(mut agent: ModelAgent) -> ModelAgent {
     agent
 }
 
+fn brief_files(files: &Files) -> Vec<String> {
+    files.iter().map(|(name, bytes)| format!("{name}:{}", bytes.len())).collect()
+}
+
 /// Enough of it to see what is missing.
 fn brief(seen: &Seen) -> String {
-    let files = |files: &Files| {
-        files.iter().map(|(name, bytes)| format!("{name}:{}", bytes.len())).collect::<Vec<_>>()
-    };
-    let zones: Vec<_> = seen.zones.iter().map(files).collect();
+    let zones: Vec<_> = seen.zones.iter().map(brief_files).collect();
     let generations: Vec<_> = seen
         .generations
         .iter()
-        .map(|(n, (cause, zones))| format!("{n} {cause:?} {:?}", zones.iter().map(files).collect::<Vec<_>>()))
+        .map(|(n, (cause, zones, _))| {
+            format!("{n} {cause:?} {:?}", zones.iter().map(brief_files).collect::<Vec<_>>())
+        })
         .collect();
     format!(
         "{} zones {zones:?} generations {generations:?} head {} turn {} history {}",
@@ -103,9 +169,23 @@ fn brief(seen: &Seen) -> String {
     )
 }
 
+/// What differs in the past of the zone that keeps versions, where that is what differs.
+fn parts(found: &Seen, wanted: &Seen) -> Option<String> {
+    if found.past != wanted.past {
+        return Some(format!("its past is {:#?}\ninstead of {:#?}", found.past, wanted.past));
+    }
+    let differs = |(number, it): (&u64, &(Cause, Vec<Files>, Arc<Past>))| {
+        let other = &wanted.generations.get(number)?.2;
+        (it.2 != *other).then(|| format!("the past of {number} is {:#?}\ninstead of {other:#?}", it.2))
+    };
+    found.generations.iter().find_map(differs)
+}
+
 /// The first agent that differs, as it was found and as it should be.
 pub fn difference(found: &BTreeMap<String, Seen>, wanted: &BTreeMap<String, Seen>) -> Option<String> {
     let name = found.keys().chain(wanted.keys()).find(|name| found.get(*name) != wanted.get(*name))?;
     let text = |seen: Option<&Seen>| seen.map_or("nothing".into(), brief);
-    Some(format!("{name}\nfound: {}\nwanted: {}", text(found.get(name)), text(wanted.get(name))))
+    let parts = found.get(name).zip(wanted.get(name)).and_then(|(found, wanted)| parts(found, wanted));
+    let (found, wanted) = (text(found.get(name)), text(wanted.get(name)));
+    Some(format!("{name}\nfound: {found}\nwanted: {wanted}\n{}", parts.unwrap_or_default()))
 }

@@ -1,8 +1,9 @@
 //! What the agents do, step by step, and what the model says of it.
 
+use std::rc::Rc;
+
 use super::super::attachments;
-use super::super::changes::ZoneChange;
-use super::super::commits::Commit;
+use super::versions::Draft;
 use super::*;
 use crate::device::simulated::Trace;
 
@@ -18,26 +19,35 @@ pub enum Trouble {
 
 impl Trouble {
     pub fn draw(rng: &mut Rng, device: &Simulated) -> Self {
-        match rng.below(4) {
+        match rng.below(6) {
             0 => Self::Fails(Fault::Write(device.writes() + 1 + rng.below(60))),
             1 => Self::Fails(Fault::Flush(device.flushes() + 1 + rng.below(40))),
+            2 => Self::Fails(Fault::Read(device.reads() + 1 + rng.below(100))),
             _ => Self::Full(device.bytes() + rng.below(150_000)),
         }
     }
 }
 
 /// Whether a round goes on.
-type Goes = Result<bool, String>;
+pub type Goes = Result<bool, String>;
 
 /// A store under work, and what it should hold.
 pub struct Work {
     pub device: Simulated,
-    store: Option<Store>,
-    model: Found,
-    timeline: Timeline,
-    trouble: Trouble,
-    rng: Rng,
-    count: u64,
+    pub(super) store: Option<Rc<Store>>,
+    pub(super) model: Found,
+    pub(super) teams: Teams,
+    /// What agents have open for writing in the zone that keeps versions.
+    pub(super) drafts: BTreeMap<String, Draft>,
+    pub(super) timeline: Timeline,
+    /// The backups that were acknowledged last, each since the one before, and how many changes the device had
+    /// seen by then.
+    pub(super) backups: Vec<(usize, Vec<u8>)>,
+    /// Little is kept in memory, so that much is read.
+    has_little_memory: bool,
+    pub(super) trouble: Trouble,
+    pub(super) rng: Rng,
+    pub(super) count: u64,
     /// What was done, for whoever looks for the reason of a failure.
     pub steps: Vec<String>,
 }
@@ -48,7 +58,11 @@ impl Work {
             device,
             store: None,
             model: Found::new(),
+            teams: Teams::new(),
+            drafts: BTreeMap::new(),
             timeline: Timeline::default(),
+            backups: Vec::new(),
+            has_little_memory: seed.is_multiple_of(3),
             trouble: Trouble::None,
             rng: Rng::new(seed ^ 0xd0),
             count: 0,
@@ -60,9 +74,9 @@ impl Work {
     /// may find at every point of it.
     pub fn round(&mut self, trouble: Trouble) -> Result<(Trace, Timeline), String> {
         let mut trace = self.device.start_trace();
-        self.timeline = Timeline::new(&self.model);
+        self.timeline = Timeline::new(&self.model, &self.teams);
         self.trouble = Trouble::None;
-        self.store = Some(try_start(&self.device).map_err(|e| format!("it does not open: {e}"))?);
+        self.store = Some(self.start().map_err(|e| format!("it does not open: {e}"))?);
         self.trouble = trouble;
         match trouble {
             Trouble::None => {}
@@ -79,10 +93,13 @@ impl Work {
         }
         if goes {
             let wanted = self.model.iter().map(|(name, it)| (name.clone(), it.seen())).collect();
-            let seen =
-                try_see_all(self.store()).map_err(|e| format!("the open store cannot be read: {e}"))?;
-            if let Some(what) = timeline::difference(&seen, &wanted) {
+            let seen = self.look()?;
+            if let Some(what) = timeline::difference(&seen.agents, &wanted) {
                 return Err(format!("the open store is not as it should be: {what}"));
+            }
+            let files = |name: &String| seen.teams.get(name).map(|it| &it.files);
+            if self.teams.iter().any(|(name, it)| files(name) != Some(&it.files)) {
+                return Err("the open store's shared zones are not as they should be".into());
             }
         }
         if self.rng.one_in(3) {
@@ -93,18 +110,41 @@ impl Work {
         Ok((trace, std::mem::take(&mut self.timeline)))
     }
 
-    /// The machine has stopped and starts again with this device, on which this was found.
-    pub fn go_on(&mut self, device: Simulated, found: Found) {
+    /// The machine has stopped after so many changes and starts again with this device, on which this was found.
+    pub fn go_on(&mut self, at: usize, device: Simulated, (found, teams): (Found, Teams)) {
         self.steps.push("crash".into());
+        // those made later have never been
+        self.backups.retain(|(made, _)| *made <= at);
+        self.backups.iter_mut().for_each(|(made, _)| *made = 0);
         self.device = device;
         self.model = found;
+        self.teams = teams;
+        self.drafts.clear();
     }
 
-    fn store(&self) -> &Store {
+    pub(super) fn store(&self) -> &Store {
         self.store.as_ref().unwrap()
     }
 
-    fn any_agent(&mut self) -> (String, Arc<Disk>) {
+    fn start(&self) -> Result<Rc<Store>, StoreError> {
+        let plenty = options();
+        let little = StoreOptions { cache: 4 << 10, nodes: 16 << 10, ..plenty };
+        let options = if self.has_little_memory { little } else { plenty };
+        Store::on_device(Arc::new(self.device.clone()), &options).map(Rc::new)
+    }
+
+    /// What the open store holds. A read that fails does so once.
+    pub(super) fn look(&self) -> Result<World, String> {
+        let again = |e: StoreError| if self.reads_fail() { World::try_of(self.store()) } else { Err(e) };
+        let seen = World::try_of(self.store()).or_else(again);
+        seen.map_err(|e| format!("the open store cannot be read: {e}"))
+    }
+
+    pub(super) fn reads_fail(&self) -> bool {
+        matches!(self.trouble, Trouble::Fails(Fault::Read(_)))
+    }
+
+    pub(super) fn any_agent(&mut self) -> (String, Arc<Disk>) {
         let at = self.rng.below(self.model.len() as u64) as usize;
         let name = self.model.keys().nth(at).unwrap().clone();
         let disk = find(self.store(), &name);
@@ -112,7 +152,7 @@ impl Work {
     }
 
     /// Often new; sometimes what has been there before.
-    fn fresh(&mut self) -> Vec<u8> {
+    pub(super) fn fresh(&mut self) -> Vec<u8> {
         self.count += 1;
         let len = match self.rng.below(40) {
             0..28 => self.rng.below(200),
@@ -132,20 +172,33 @@ impl Work {
     }
 
     fn step(&mut self) -> Goes {
-        let kind = self.rng.below(100);
+        let kind = self.rng.below(120);
         self.settle();
         match kind {
             _ if self.model.is_empty() => self.create(),
+            0..2 => self.reopen(),
+            2..5 => self.reap(),
+            5..7 => self.back_up(),
+            7..9 => self.scrub(),
+            9..11 => self.remove(),
+            11..14 => self.attach(),
+            _ => self.step_beside(),
+        }
+    }
+
+    /// A step that can be taken while a backup is made: one that waits for no reaping.
+    pub(super) fn step_beside(&mut self) -> Goes {
+        self.settle();
+        match self.rng.below(100) {
+            _ if self.model.is_empty() => self.create(),
             0..5 => self.create(),
             5..9 => self.checkpoint(),
-            9..11 => self.reopen(),
-            11..16 => self.fork(),
-            16..18 => self.remove(),
-            18..58 => self.write(),
-            58..68 => self.begin(),
-            68..71 => self.abandon(),
-            71..75 => self.reap(),
-            75..79 => self.attach(),
+            9..14 => self.fork(),
+            14..52 => self.write(),
+            52..61 => self.begin(),
+            61..64 => self.abandon(),
+            64..70 => self.remember(),
+            70..77 => self.share(),
             _ => self.commit(),
         }
     }
@@ -159,36 +212,28 @@ impl Work {
         }
     }
 
-    fn allow(&mut self, name: &str, candidates: Vec<timeline::Candidate>) {
+    pub(super) fn allow(&mut self, name: &str, candidates: Vec<timeline::Candidate>) {
         self.timeline.set(name, self.device.traced(), candidates);
-    }
-
-    /// An operation has failed for another reason than want of space: nothing more is taken.
-    fn broken(&self, what: &StoreError) -> Goes {
-        if !matches!(self.trouble, Trouble::Fails(_)) {
-            return Err(format!("it failed: {what}"));
-        }
-        for (name, id) in self.store().agents().map_err(|e| e.to_string())? {
-            let disk = self.store().disk(id).map_err(|e| format!("{name} cannot be read: {e}"))?;
-            if disk.abandon().is_ok() && sync(&disk).is_ok() {
-                return Err(format!("{name} committed to a store that is poisoned: {what}"));
-            }
-        }
-        Ok(false)
     }
 
     fn create(&mut self) -> Goes {
         let Some(name) = self.free_name() else { return Ok(true) };
         let id = AgentId(Uuid::from_u128(self.rng.bits().into()));
         self.steps.push(format!("create {name} {id}"));
-        self.allow(&name, vec![None, Some(ModelAgent::new(id))]);
-        let made = self.store().create(id, &new_agent(&name), specs());
-        self.made(vec![(name, ModelAgent::new(id))], made.map(|_| ()))
+        let specs = self.with_mounts();
+        let mounts = specs.iter().filter_map(|spec| spec.shared).collect();
+        let agent = ModelAgent::new(id).mounting(mounts);
+        self.allow(&name, vec![None, Some(agent.clone())]);
+        let made = self.store().create(id, &new_agent(&name), specs);
+        self.made(vec![(name, agent)], made.map(|_| ()))
     }
 
     fn fork(&mut self) -> Goes {
         let (parent, disk) = self.any_agent();
         let at = self.model[&parent].any_generation(&mut self.rng);
+        if !self.can_be_forked(&parent) {
+            return Ok(true);
+        }
         let mut children = BTreeMap::new();
         for _ in 0..=self.rng.below(2) {
             if let Some(name) = self.free_name() {
@@ -234,9 +279,13 @@ impl Work {
             Ok(()) => {
                 self.allow(&name, vec![None]);
                 self.model.remove(&name);
+                self.drafts.remove(&name);
                 Ok(true)
             }
             Err(e) if e.is_no_space() => {
+                let agent = self.model.get_mut(&name).unwrap();
+                agent.drain();
+                let agent = agent.clone();
                 self.allow(&name, vec![Some(agent)]);
                 self.device.heal_space();
                 Ok(true)
@@ -276,6 +325,8 @@ impl Work {
                 self.model = reaped;
                 Ok(true)
             }
+            // what it could not read it keeps; which generations it has dropped is looked up
+            Ok(report) if self.reads_fail() => self.read_failed(&report.damage.join(", ")),
             Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
             Err(e) if e.is_no_space() => Ok(false),
             Err(e) => self.broken(&e),
@@ -310,130 +361,27 @@ impl Work {
     fn reopen(&mut self) -> Goes {
         self.steps.push("reopen".into());
         self.store = None;
+        self.drafts.clear();
         for agent in self.model.values_mut() {
             agent.interrupt();
         }
-        match try_start(&self.device) {
+        match self.start() {
             Ok(store) => {
                 self.store = Some(store);
+                if self.reads_fail() && self.look().is_err() {
+                    // what met the read that failed counts as damaged until the store is opened again
+                    self.store = None;
+                    self.store = Some(self.start().map_err(|e| format!("it does not open again: {e}"))?);
+                }
+                if self.trouble != Trouble::None {
+                    // what nobody has waited for may be lost
+                    let found = self.look()?;
+                    self.teams = self.timeline.explain(&found, self.device.traced())?.1;
+                }
                 Ok(true)
             }
             Err(_) if matches!(self.trouble, Trouble::Fails(_)) => Ok(false),
             Err(e) => Err(format!("it does not open: {e}")),
         }
-    }
-
-    fn begin(&mut self) -> Goes {
-        let (name, disk) = self.any_agent();
-        let style = if self.rng.one_in(3) { TurnStyle::Process } else { TurnStyle::Transaction };
-        if self.model[&name].turn.is_some() {
-            return Ok(true);
-        }
-        self.steps.push(format!("begin {name} {style:?}"));
-        let event = if self.rng.one_in(6) { content(self.count, 17_000) } else { b"event".to_vec() };
-        match disk.begin(style, &event).and_then(|_| disk.fact(b"a fact")) {
-            Ok(()) => {
-                self.model.get_mut(&name).unwrap().begin(style);
-                Ok(true)
-            }
-            Err(e) if e.is_no_space() => Ok(false),
-            Err(e) => self.broken(&e),
-        }
-    }
-
-    fn abandon(&mut self) -> Goes {
-        let (name, disk) = self.any_agent();
-        self.steps.push(format!("abandon {name}"));
-        disk.abandon().map_err(|e| format!("{name}: {e}"))?;
-        self.model.get_mut(&name).unwrap().interrupt();
-        Ok(true)
-    }
-
-    fn write(&mut self) -> Goes {
-        let (name, disk) = self.any_agent();
-        let zone = self.rng.below(KINDS.len() as u64) as u16;
-        let content = self.fresh();
-        let agent = self.model.get_mut(&name).unwrap();
-        let kind = KINDS[usize::from(zone)];
-        let Some(change) = ZoneChange::draw(&mut self.rng, kind, agent.files(zone), content) else {
-            return Ok(true);
-        };
-        self.steps.push(format!("{name} {zone}: {change}"));
-        match disk.zone(zone, |zone| change.make(zone)).unwrap() {
-            Ok(()) => {
-                agent.change(zone, |files| change.model(files, kind));
-                Ok(true)
-            }
-            Err(_) if self.trouble != Trouble::None => Ok(false),
-            Err(e) => Err(format!("{name}: {change}: {e}")),
-        }
-    }
-
-    /// Commits of one agent or, sharing groups of the log, of several.
-    fn commit(&mut self) -> Goes {
-        let several = self.trouble == Trouble::None && self.rng.one_in(3);
-        let mut chosen = BTreeMap::new();
-        for _ in 0..if several { 3 } else { 1 } {
-            let (name, disk) = self.any_agent();
-            let commit = Commit::draw(&mut self.rng, &self.model[&name], &content(self.count, 20));
-            chosen.entry(name).or_insert((disk, commit));
-        }
-        if chosen.len() > 1 {
-            self.device.hold("log/");
-        }
-        let mut waiting = Vec::new();
-        for (name, (disk, commit)) in &chosen {
-            self.steps.push(format!("{name} {commit:?}").chars().take(60).collect());
-            let before = self.model[name].clone();
-            let mut after = before.clone();
-            commit.apply(&mut after);
-            let begun = before.clone().only_begun();
-            self.allow(name, vec![Some(before), Some(after.clone()), Some(begun)]);
-            let result = commit.start(disk);
-            if waiting.is_empty() && chosen.len() > 1 {
-                // the others are queued behind the first, and then go together
-                self.device.wait_for_held();
-            }
-            waiting.push((name.clone(), disk.clone(), commit.clone(), after, result));
-        }
-        self.device.release();
-        let mut goes = Ok(true);
-        for (name, disk, commit, after, result) in waiting {
-            match result.recv().map_err(|e| e.to_string())? {
-                Ok(()) => {
-                    self.allow(&name, vec![Some(after.clone())]);
-                    self.model.insert(name, after);
-                }
-                Err(e) if e.is_no_space() => goes = self.refused(&name, &disk, &commit, after),
-                Err(e) => goes = self.broken(&e),
-            }
-        }
-        goes
-    }
-
-    /// A full disk has refused a commit: it is made again when there is room, or given up.
-    fn refused(&mut self, name: &str, disk: &Arc<Disk>, commit: &Commit, after: ModelAgent) -> Goes {
-        let mut before = self.model[name].clone();
-        self.allow(name, vec![Some(before.clone()), Some(before.clone().only_begun())]);
-        self.device.heal_space();
-        self.steps.push(format!("{name} was refused"));
-        if self.rng.one_in(2) {
-            self.allow(name, vec![Some(before.clone()), Some(before.only_begun()), Some(after.clone())]);
-            let again = commit.start(disk).recv().map_err(|e| e.to_string())?;
-            again.map_err(|e| format!("{name} does not commit with space: {e}"))?;
-            self.allow(name, vec![Some(after.clone())]);
-            self.model.insert(name.to_owned(), after);
-            return Ok(true);
-        }
-        // some records of the commit may be in the log, with the beginning of its turn
-        let last_turn = disk.info().map_err(|e| e.to_string())?.last_turn;
-        if before.turn.is_some() && before.clone().only_begun().seen().last_turn == last_turn.0 {
-            before = before.only_begun();
-        }
-        disk.abandon().map_err(|e| format!("{name}: {e}"))?;
-        before.interrupt();
-        self.allow(name, vec![Some(before.clone())]);
-        self.model.insert(name.to_owned(), before);
-        Ok(true)
     }
 }
