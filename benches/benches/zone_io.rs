@@ -42,7 +42,7 @@ const OPERATIONS: [(&str, &str, u64); 14] = [
 ];
 
 /// Agents that append and fsync at once, and how often each.
-const CROWDS: [(usize, u64); 4] = [(1, 100), (8, 50), (64, 20), (256, 10)];
+const CROWDS: [(usize, u64); 4] = [(1, 200), (8, 100), (64, 60), (256, 20)];
 
 fn told(operation: &str, said: &str) -> anyhow::Result<f64> {
     let (name, nanoseconds) = said.trim().split_once(' ').with_context(|| format!("it prints {said:?}"))?;

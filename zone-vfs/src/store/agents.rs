@@ -7,13 +7,16 @@ use uuid::Uuid;
 
 use super::catalogue::{Carried, StoredAgent};
 use super::commit::{Commit, Settle};
-use super::disk::{Disk, Done, wait};
+use super::disk::{Disk, Done, Inner, wait};
 use super::entry::{self, Cause, Entry, Role, ZoneSpec};
 use super::shared::{Mounts, SharedId, SharedZones};
 use super::state::State;
 use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
 use crate::log::{Done as LogDone, LogPosition, Record};
+
+/// Forks that enter the gate at once, at most: a checkpoint waits for them, and everybody's commits with it.
+const FORK_BATCH: usize = 256;
 
 /// Where an agent's state is.
 pub(super) enum Slot {
@@ -173,6 +176,8 @@ impl Shared {
     }
 
     /// The records with which an agent begins, to be submitted; none where it cannot be made, of which `done` was told.
+    /// For whoever has entered the gate, which is left when they are durable: with no checkpoint between reading the
+    /// parent and the child's record, which could miss both.
     fn make(
         self: &Arc<Self>,
         id: AgentId,
@@ -181,8 +186,6 @@ impl Shared {
         parent: Option<(Arc<Disk>, GenerationNumber)>,
         done: Done<Arc<Disk>>,
     ) -> Vec<(Record, LogDone)> {
-        // no checkpoint between reading the parent and the child's record, or it could miss both
-        self.gate.enter();
         let made = (|| {
             if zones.len() > MAX_ZONES {
                 return Err(StoreError::TooManyZones { found: zones.len(), limit: MAX_ZONES });
@@ -232,6 +235,7 @@ impl Store {
     /// twice.
     pub fn create(&self, id: AgentId, new: &NewAgent, zones: Vec<ZoneSpec>) -> Result<Arc<Disk>, StoreError> {
         let shared = self.shared()?;
+        shared.gate.enter();
         wait(|done| shared.log.submit_all(shared.make(id, new, zones, None, done)))
     }
 
@@ -252,18 +256,22 @@ impl Store {
             }
         }
         let (send, receive) = std::sync::mpsc::channel();
-        let mut records = Vec::with_capacity(children.len());
-        for (index, (id, child)) in children.iter().enumerate() {
-            let send = send.clone();
-            let done: Done<Arc<Disk>> = Box::new(move |result| {
-                // the receiver waits below for every one
-                let _ = send.send((index, result));
-            });
-            records.extend(shared.make(*id, child, zones.clone(), Some((parent.clone(), generation)), done));
+        for (batch, children) in children.chunks(FORK_BATCH).enumerate() {
+            shared.gate.enter_as(children.len());
+            let mut records = Vec::with_capacity(children.len());
+            for (index, (id, child)) in children.iter().enumerate() {
+                let send = send.clone();
+                let done: Done<Arc<Disk>> = Box::new(move |result| {
+                    // the receiver waits below for every one
+                    let _ = send.send((batch * FORK_BATCH + index, result));
+                });
+                let from = Some((parent.clone(), generation));
+                records.extend(shared.make(*id, child, zones.clone(), from, done));
+            }
+            // at once, so that as few groups as can be hold them
+            shared.log.submit_all(records);
         }
         drop(send);
-        // at once, so that as few groups as can be hold them
-        shared.log.submit_all(records);
         let mut made: Vec<_> = receive
             .iter()
             .map(|(index, result)| result.map(|disk| (index, disk)))
@@ -274,6 +282,15 @@ impl Store {
 
     /// Removes an agent: its name is free, its records are gone with the next checkpoint.
     pub fn remove(&self, id: AgentId) -> Result<(), StoreError> {
+        self.remove_where(id, |_| Ok(()))
+    }
+
+    /// As [`remove`](Self::remove), unless `check` refuses the agent as it stands then.
+    pub(super) fn remove_where(
+        &self,
+        id: AgentId,
+        check: impl FnOnce(&Inner) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let shared = self.shared()?;
         let disk = match shared.disk(id) {
             Err(StoreError::DamagedAgent { .. }) => {
@@ -294,7 +311,8 @@ impl Store {
                 agents.removed.insert(id, shared.log.tail());
             }
         });
-        wait(|done| Commit::start(&disk, |_| Ok(vec![Entry::Removed]), Some(settle), done))?;
+        let control = |inner: &Inner| check(inner).map(|()| vec![Entry::Removed]);
+        wait(|done| Commit::start(&disk, control, Some(settle), done))?;
         shared.readers.departed(&disk);
         disk.let_go();
         Ok(())

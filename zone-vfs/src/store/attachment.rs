@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::Commit;
 use super::disk::{Disk, Done, wait};
-use super::entry::Payload;
+use super::entry::{Entry, Payload};
 use super::{Shared, StoreError, blob};
 use crate::chunks::{ChunkStore, FrameKind};
 use crate::id::{GenerationNumber, Hash};
@@ -255,7 +255,8 @@ impl Disk {
     ) -> Result<(), StoreError> {
         wait(|done: Done<()>| {
             let done = Box::new(|result: Result<_, _>| done(result.map(|_| ())));
-            Commit::attach(self, generation, root, &needs, done);
+            let entry = Entry::Attached { generation, root: root.clone() };
+            Commit::beside(self, |_| Ok(entry), &needs, done);
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Disk, Done, Inner};
-use super::entry::{self, Entry, Payload, TurnStyle};
+use super::entry::{self, Entry, TurnStyle};
 use super::{Shared, StoreError};
 use crate::id::{GenerationNumber, Hash, Inode, Sequence, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
@@ -31,8 +31,8 @@ pub(super) struct Commit {
     roots: Vec<ZoneRoot>,
     /// And as they stand after the rewind that is among the entries.
     rewound: Option<Vec<ZoneRoot>>,
-    /// It only attaches something, whatever else is pending.
-    attaches: bool,
+    /// It has nothing to do with what else is pending.
+    is_beside: bool,
     settle: Option<Settle>,
     done: Done<GenerationNumber>,
 }
@@ -167,19 +167,20 @@ impl Commit {
             Ok(Prepared { records, parts, roots, rewound }) => {
                 inner.committing = true;
                 let (disk, kept) = (disk.clone(), store.clone());
-                let commit = Self { disk, store: kept, parts, roots, rewound, attaches: false, settle, done };
+                let commit =
+                    Self { disk, store: kept, parts, roots, rewound, is_beside: false, settle, done };
                 Ok(commit.pending(records))
             }
             Err(error) => Err(Refused { error, settle, done }),
         }
     }
 
-    /// Attaches what `root` leads to, which is `needs`, to a generation, in records of their own: nothing else
-    /// that is pending becomes durable by it. Waits for a commit that is under way.
-    pub fn attach(
+    /// Commits what has nothing to do with a turn, and needs `needs`, in records of their own: nothing else that is
+    /// pending becomes durable by it, and a turn goes on beside it. `entry` sees the disk as it is when the records are
+    /// made. Waits for a commit that is under way.
+    pub fn beside(
         disk: &Arc<Disk>,
-        generation: GenerationNumber,
-        root: &Payload,
+        entry: impl FnOnce(&Inner) -> Result<Entry, StoreError>,
         needs: &[Hash],
         done: Done<GenerationNumber>,
     ) {
@@ -190,21 +191,20 @@ impl Commit {
         let mut inner = loop {
             store.gate.enter();
             let inner = disk.lock();
-            if !inner.committing && !inner.attaching {
+            if !inner.committing && !inner.beside {
                 break inner;
             }
             // not inside the gate, which a commit that is reserved still has to pass
             store.gate.leave();
-            drop(disk.settled.wait_while(inner, |it| it.committing || it.attaching));
+            drop(disk.settled.wait_while(inner, |it| it.committing || it.beside));
         };
-        let entry = Entry::Attached { generation, root: root.clone() };
-        match attaching(disk, &inner, &store, entry, needs) {
+        match entry(&inner).and_then(|entry| beside(disk, &inner, &store, entry, needs)) {
             Ok((records, parts)) => {
-                inner.attaching = true;
+                inner.beside = true;
                 let (disk, kept) = (disk.clone(), store.clone());
                 let (roots, rewound) = (Vec::new(), None);
                 let commit =
-                    Self { disk, store: kept, parts, roots, rewound, attaches: true, settle: None, done };
+                    Self { disk, store: kept, parts, roots, rewound, is_beside: true, settle: None, done };
                 store.log.submit_all(commit.pending(records));
             }
             Err(e) => {
@@ -247,7 +247,7 @@ impl Commit {
     /// the facts that no record holds, so that the next commit point covers them; it begins with
     /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, mut roots, mut rewound, attaches, settle, done } = self;
+        let Self { disk, store, mut parts, mut roots, mut rewound, is_beside, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         let refused = parts.split_off(durable);
@@ -255,7 +255,7 @@ impl Commit {
         let mut kept = Vec::new();
         if durable > 0 {
             inner.opened = true;
-            if !attaches {
+            if !is_beside {
                 inner.withdraw = !whole;
             }
             inner.state.epoch = inner.writer;
@@ -293,8 +293,8 @@ impl Commit {
         kept.extend(refused.into_iter().flatten().filter(again));
         kept.append(&mut inner.pending);
         inner.pending = kept;
-        if attaches {
-            inner.attaching = false;
+        if is_beside {
+            inner.beside = false;
         } else {
             inner.committing = false;
         }
@@ -404,8 +404,8 @@ fn prepare(
     Ok(Prepared { records, parts, roots, rewound })
 }
 
-/// The records that attach something: together they list all that it leads to, the last one names it.
-fn attaching(
+/// The records of an entry that is committed beside a turn: together they list all that it needs, the last one has it.
+fn beside(
     disk: &Disk,
     inner: &Inner,
     store: &Shared,

@@ -66,9 +66,9 @@ pub(super) struct Inner {
     pub turn: Option<OpenTurn>,
     /// A commit is under way.
     pub committing: bool,
-    /// A record that attaches something is on its way, which every other commit waits for: it is under way
+    /// A record that has nothing to do with a turn is on its way, which every other commit waits for: it is under way
     /// already, and waits for nothing but the log.
-    pub attaching: bool,
+    pub beside: bool,
     /// The log holds changes that are pending all the same: a commit was refused half-way.
     pub withdraw: bool,
     /// The epoch in which this opening of the store writes.
@@ -111,7 +111,7 @@ impl Disk {
             pending: Vec::new(),
             turn: None,
             committing: false,
-            attaching: false,
+            beside: false,
             withdraw: false,
             writer,
             opened,
@@ -135,10 +135,10 @@ impl Disk {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`lock`](Self::lock), once nothing is being attached.
+    /// As [`lock`](Self::lock), once nothing is committed beside it.
     pub(super) fn lock_settled(&self) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
-        self.settled.wait_while(inner, |it| it.attaching).unwrap_or_else(PoisonError::into_inner)
+        self.settled.wait_while(inner, |it| it.beside).unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn store(&self) -> Result<Arc<Shared>, StoreError> {
@@ -510,6 +510,11 @@ impl Inner {
 
     pub(super) fn idle(&self) -> Result<(), StoreError> {
         if self.turn.is_some() || self.committing { Err(StoreError::Busy) } else { Ok(()) }
+    }
+
+    /// Whether there is no turn, no commit under way, and nothing to be committed.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.idle().is_ok() && self.pending.is_empty()
     }
 
     fn in_turn(&self) -> Result<&OpenTurn, StoreError> {

@@ -18,13 +18,19 @@ pub(super) struct Gate {
 impl Gate {
     /// Waits while the gate is closed, then counts the caller in.
     pub fn enter(&self) {
+        self.enter_as(1);
+    }
+
+    /// As [`enter`](Self::enter), as so many at once. Whoever is inside must not enter again: a checkpoint may be
+    /// waiting for it to leave.
+    pub fn enter_as(&self, many: usize) {
         let guard = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut passing =
             self.changed.wait_while(guard, |p| p.closed).unwrap_or_else(PoisonError::into_inner);
-        passing.inside += 1;
+        passing.inside += many;
     }
 
-    /// Counts the caller out.
+    /// Counts one out.
     pub fn leave(&self) {
         let mut passing = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         passing.inside -= 1;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::agents::Slot;
 use super::catalogue;
-use super::disk::Disk;
+use super::disk::{Disk, Inner};
 use super::entry::{Cause, Payload};
 use super::policy::{KeepPolicy, ReapPolicy};
 use super::reach::{Place, Reach, Visitor};
@@ -84,8 +84,9 @@ impl ReapReport {
 
 /// What the policy takes.
 #[derive(Default)]
-struct Plan {
-    remove: Vec<(AgentId, String)>,
+pub(super) struct Plan {
+    /// Agents, at the generation that they were found at.
+    remove: Vec<(AgentId, String, GenerationNumber)>,
     drop: BTreeMap<AgentId, Vec<GenerationNumber>>,
     /// What hangs on these, to say what came of it.
     removed: Parts,
@@ -101,7 +102,7 @@ struct Parts {
 
 impl Plan {
     fn takes(&self, agent: AgentId, generation: Option<GenerationNumber>) -> bool {
-        self.remove.iter().any(|(id, _)| *id == agent)
+        self.remove.iter().any(|(id, ..)| *id == agent)
             || generation.is_some_and(|it| self.drop.get(&agent).is_some_and(|all| all.contains(&it)))
     }
 }
@@ -138,17 +139,19 @@ impl Store {
         }
         let mut limit = usize::MAX;
         let (plan, damaged) = loop {
-            let plan = shared.plan(policy, limit)?;
+            let mut plan = shared.plan(policy, limit)?;
             if !dry_run {
-                for (id, _) in &plan.remove {
-                    self.remove(*id)?;
-                }
+                self.remove_planned(&mut plan)?;
                 for id in plan.drop.keys() {
-                    shared.disk(*id)?;
+                    match shared.disk(*id) {
+                        // gone meanwhile, or damaged, which marking tells
+                        Err(e) if e.is_of_one_agent() => {}
+                        disk => drop(disk?),
+                    }
                 }
             }
-            report.agents.extend(plan.remove.iter().cloned());
-            let marked = shared.mark(&plan, dry_run, &mut report);
+            report.agents.extend(plan.remove.iter().map(|(id, name, _)| (*id, name.clone())));
+            let marked = shared.mark(&mut plan, dry_run, &mut report);
             if marked.is_err() {
                 shared.segments.unwatch();
             }
@@ -188,6 +191,23 @@ impl Store {
 }
 
 impl Store {
+    /// Removes the agents of a plan, but for those that have done something meanwhile: they stay, and leave the plan.
+    pub(super) fn remove_planned(&self, plan: &mut Plan) -> Result<(), StoreError> {
+        let mut removed = Vec::with_capacity(plan.remove.len());
+        for (id, name, head) in plan.remove.drain(..) {
+            let still_sleeps = |inner: &Inner| {
+                if inner.is_at_rest() && inner.state.head == head { Ok(()) } else { Err(StoreError::Busy) }
+            };
+            match self.remove_where(id, still_sleeps) {
+                Ok(()) => removed.push((id, name, head)),
+                Err(StoreError::Busy | StoreError::NoAgent(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        plan.remove = removed;
+        Ok(())
+    }
+
     /// Removes shared zones that no agent mounts, and gives their names.
     fn remove_unmounted(&self, dry_run: bool) -> Result<Vec<String>, StoreError> {
         let mut removed = Vec::new();
@@ -213,7 +233,7 @@ impl Given {
 
 impl Shared {
     /// What the policy takes of what stands now, where no agent keeps more than `limit` generations of turns.
-    fn plan(self: &Arc<Self>, policy: &ReapPolicy, limit: usize) -> Result<Plan, StoreError> {
+    pub(super) fn plan(self: &Arc<Self>, policy: &ReapPolicy, limit: usize) -> Result<Plan, StoreError> {
         let mut plan = Plan::default();
         let agents: Vec<(String, AgentId)> =
             self.agents().names.iter().map(|(name, id)| (name.clone(), *id)).collect();
@@ -232,8 +252,7 @@ impl Shared {
             match slot {
                 Ok(disk) => {
                     let inner = disk.lock();
-                    let idle = inner.turn.is_none() && !inner.committing && inner.pending.is_empty();
-                    plan.take(&name, &inner.state, &keep, idle);
+                    plan.take(&name, &inner.state, &keep, inner.is_at_rest());
                 }
                 Err(stored) => match catalogue::read_state(&stored, &self.segments) {
                     Ok(mut state) => {
@@ -251,15 +270,16 @@ impl Shared {
     }
 
     /// Applies the plan, makes a checkpoint, and marks all that is needed. Gives the frames that do not read.
-    fn mark(
+    pub(super) fn mark(
         self: &Arc<Self>,
-        plan: &Plan,
+        plan: &mut Plan,
         dry_run: bool,
         report: &mut ReapReport,
     ) -> Result<BTreeSet<Hash>, StoreError> {
         let (hash, (resident, dropped)) = self.checkpoint_with(|| {
             // in this order: what is put from here on marks itself, and what was put before is found
             self.segments.watch(!dry_run)?;
+            self.spare_pinned(plan);
             let dropped = if dry_run { plan.count() } else { self.drop_generations(plan) };
             Ok((self.resident(plan)?, dropped))
         })?;
@@ -286,13 +306,24 @@ impl Shared {
         Ok(marker.damaged)
     }
 
+    /// Takes out of the plan what was pinned since it was made. Nothing is pinned while commits wait.
+    fn spare_pinned(&self, plan: &mut Plan) {
+        let agents = self.agents();
+        for (id, numbers) in &mut plan.drop {
+            let Some(Slot::Live(disk)) = agents.slots.get(id) else { continue };
+            let state = &disk.lock().state;
+            let is_kept = |it: &GenerationNumber| state.generations.get(it).is_some_and(|it| it.is_pinned);
+            numbers.retain(|number| *number != state.head && !is_kept(number));
+        }
+    }
+
     fn drop_generations(&self, plan: &Plan) -> u64 {
         let mut dropped = 0;
         let agents = self.agents();
         for (id, numbers) in &plan.drop {
             let Some(Slot::Live(disk)) = agents.slots.get(id) else { continue };
             let state = &mut disk.lock().state;
-            for number in numbers.iter().filter(|it| **it != state.head) {
+            for number in numbers {
                 dropped += u64::from(state.generations.remove(number).is_some());
             }
         }
@@ -394,7 +425,7 @@ impl Plan {
             })
         };
         if longer(policy.remove_paused) {
-            self.remove.push((state.id, name.to_owned()));
+            self.remove.push((state.id, name.to_owned(), state.head));
             state_parts(state, &mut self.removed, |_| true);
             return;
         }

@@ -139,3 +139,23 @@ fn a_removed_agent_takes_no_commits_and_does_not_come_back() {
     drop(store);
     assert!(start(&device).agents().unwrap().is_empty());
 }
+
+/// A checkpoint waits for whoever commits, and whoever forks into many must not wait for the checkpoint.
+#[test]
+fn many_forks_and_checkpoints_go_side_by_side() {
+    let store = start(&Simulated::new(1));
+    let parent = create(&store, "parent");
+    let children: Vec<_> =
+        (0..600).map(|n| (Store::new_id().unwrap(), new_agent(&format!("child{n}")))).collect();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                store.checkpoint().unwrap();
+            }
+        });
+        let made = store.fork(&parent, GenerationNumber(0), &children).unwrap();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(made.iter().map(|it| it.id()).eq(children.iter().map(|(id, _)| *id)), "in their order");
+    });
+}

@@ -185,3 +185,100 @@ fn shared_zones_that_nobody_mounts_go_where_that_is_asked_for() {
     let left: Vec<_> = store.shared_zones().unwrap().into_iter().map(|it| it.name).collect();
     assert_eq!(left, ["team"]);
 }
+
+#[test]
+fn what_is_pinned_while_a_reaping_is_planned_stays() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = learned(&store);
+    let (third, fourth) = (GenerationNumber(3), GenerationNumber(4));
+    let keep = KeepGenerations { turns: 0, sides: 0, pauses: 0 };
+    let shared = store.shared().unwrap();
+    let mut plan = shared.plan(&ReapPolicy::keeping(keep), usize::MAX).unwrap();
+    a.pin(third, true).unwrap();
+    let mut report = ReapReport::default();
+    shared.mark(&mut plan, false, &mut report).unwrap();
+    assert_eq!(report.generations, 6, "genesis, the head and the third stay");
+    shared.segments.unwatch();
+    assert!(a.generation(fourth).is_err());
+    store.reap(&ReapPolicy::keeping(keep), false).unwrap();
+    drop((store, a));
+    let store = start(&device.crash(1));
+    let a = find(&store, "a");
+    assert_eq!(pinned(&a), [3]);
+    assert_eq!(read_zone(&mut a.zone_at(third, SEMANTIC).unwrap())["fact"].to_vec(), content(2, 30_000));
+}
+
+#[test]
+fn an_agent_that_wakes_while_a_reaping_is_planned_stays() {
+    let store = start(&Simulated::new(1));
+    for name in ["sleeps", "works", "begins"] {
+        mark(&create(&store, name)).unwrap();
+    }
+    let keep = KeepPolicy { remove_paused: NOW, ..KeepPolicy::default() };
+    let policy = ReapPolicy { keep, ..ReapPolicy::default() };
+    let mut plan = store.shared().unwrap().plan(&policy, usize::MAX).unwrap();
+    let works = find(&store, "works");
+    works.begin(TurnStyle::Transaction, b"").unwrap();
+    end(&works, b"acknowledged").unwrap();
+    mark(&works).unwrap();
+    let begins = find(&store, "begins");
+    begins.begin(TurnStyle::Transaction, b"").unwrap();
+    store.remove_planned(&mut plan).unwrap();
+    assert_eq!(see_all(&store).into_keys().collect::<Vec<_>>(), ["begins", "works"]);
+    end(&begins, b"done").unwrap();
+    let report = store.reap(&policy, false).unwrap();
+    assert_eq!(report.agents.into_iter().map(|it| it.1).collect::<Vec<_>>(), ["works"]);
+}
+
+#[test]
+fn a_pin_beside_a_turn_leaves_the_turn_alone() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = learned(&store);
+    let before = read(&a, EPISODIC, "diary");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, EPISODIC, "diary", b"not synced");
+    // a commit that has begun waits in the log, and the end of the turn behind it
+    device.hold("log/");
+    let pinning = std::thread::spawn({
+        let a = a.clone();
+        move || a.pin(GenerationNumber(2), true)
+    });
+    device.wait_for_held();
+    let failing = std::thread::spawn({
+        let a = a.clone();
+        move || fail(&a, "it broke")
+    });
+    device.release();
+    assert!(pinning.join().unwrap().unwrap());
+    failing.join().unwrap().unwrap();
+    assert_eq!(read(&a, EPISODIC, "diary"), before, "what was not synced has gone with the turn");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, WORKSPACE, "w", b"w");
+    assert!(a.pin(GenerationNumber(2), false).unwrap());
+    assert!(a.pin(GenerationNumber(2), true).unwrap());
+    end(&a, b"done").unwrap();
+    let seen = see(&a);
+    drop((store, a));
+    let store = start(&device.crash(1));
+    let a = find(&store, "a");
+    assert_eq!(see(&a), seen);
+    assert_eq!((pinned(&a), read(&a, WORKSPACE, "w")), (vec![2], Some(b"w".to_vec())));
+}
+
+#[test]
+fn a_generation_that_a_full_disk_does_not_let_go_is_there() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = learned(&store);
+    let second = GenerationNumber(2);
+    let seen = see(&a);
+    device.inject(crate::device::simulated::Fault::Capacity(device.bytes()));
+    let error = store.drop_generation(&a, second).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(see(&a), seen);
+    device.heal();
+    store.drop_generation(&a, second).unwrap();
+    assert!(a.generation(second).is_err());
+}
