@@ -1,5 +1,7 @@
 //! The zone store without WebAssembly: durable commits of many agents at once, and zone operations.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dormouse_benches::bench::{Bench, Flow};
+use dormouse_benches::bench::{Bench, Flow, Racer};
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::device::DeviceKind;
 use zone_vfs::id::{Inode, Timestamp};
@@ -133,6 +135,80 @@ fn durable(bench: &mut Bench, tmp: &Path, kind: DeviceKind) -> anyhow::Result<()
         let subject = format!("{count} agents, {device}");
         bench.flow("durable write of 13 bytes", &subject, |n| commits(&writers[..count], n, Writer::sync));
         bench.flow("durable turn", &subject, |n| commits(&writers[..count], n, Writer::turn));
+    }
+    Ok(())
+}
+
+/// A file that has its blocks already, as a log's has: what is written to it is flushed, and nothing else.
+struct Bare {
+    file: File,
+    at: u64,
+}
+
+impl Bare {
+    const LEN: usize = 4 << 20;
+    const BLOCK: usize = 4096;
+
+    fn new(path: &Path) -> anyhow::Result<Self> {
+        std::fs::write(path, vec![1; Self::LEN])?;
+        let file = File::options().write(true).open(path)?;
+        file.sync_all()?;
+        Ok(Self { file, at: 0 })
+    }
+
+    /// One block, and an `fdatasync`.
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.file.write_all_at(&[7; Self::BLOCK], self.at)?;
+        self.at = (self.at + Self::BLOCK as u64) % Self::LEN as u64;
+        self.file.sync_data()
+    }
+
+    /// What one of `count` takes, where `many` do that at once, each in a file of its own.
+    fn syncs(bare: &mut [Self], count: u64) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        let each = count / bare.len() as u64;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                bare.iter_mut().map(|it| scope.spawn(|| (0..each).try_for_each(|_| it.sync()))).collect();
+            let joined = threads.into_iter().map(|thread| match thread.join() {
+                Ok(done) => Ok(done?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.collect::<anyhow::Result<()>>()
+        })?;
+        Ok(begun.elapsed() / u32::try_from(each * bare.len() as u64)?)
+    }
+}
+
+/// Durable writes beside what the filesystem needs for a block and its flush, in turn.
+fn beside_bare_flushes(bench: &mut Bench, tmp: &Path) -> anyhow::Result<()> {
+    const MANY: usize = 64;
+    let folder = tempfile::tempdir_in(tmp)?;
+    let store = Store::open(&folder.path().join("store"), &StoreOptions::default())?;
+    let writers =
+        (0..MANY).map(|n| Writer::new(&store, &format!("agent-{n}"))).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut bare = (0..MANY)
+        .map(|n| Bare::new(&folder.path().join(format!("bare-{n}"))))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    for (many, count) in [(1, 300u64), (MANY, 3_200)] {
+        let count = if bench.is_measuring() { count } else { many as u64 };
+        let what = format!("durable write of 13 bytes, {many} at once, per write of all");
+        bench.race(
+            &what,
+            &mut [
+                Racer {
+                    subject: "Dormouse",
+                    run: &mut || {
+                        let flow = commits(&writers[..many], count, Writer::sync)?;
+                        Ok(flow.took / u32::try_from(count)?)
+                    },
+                },
+                Racer {
+                    subject: "4 KiB and fdatasync, a thread and a file each",
+                    run: &mut || Bare::syncs(&mut bare[..many], count),
+                },
+            ],
+        )?;
     }
     Ok(())
 }
@@ -308,6 +384,7 @@ fn main() -> anyhow::Result<()> {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut bench = Bench::new("zone_store", tmp);
     in_memory(&mut bench, tmp)?;
+    beside_bare_flushes(&mut bench, tmp)?;
     durable(&mut bench, tmp, DeviceKind::Uring)?;
     durable(&mut bench, tmp, DeviceKind::Blocking)?;
     flooded(&mut bench, tmp)?;
