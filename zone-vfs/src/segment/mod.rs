@@ -175,6 +175,11 @@ impl Location {
     pub(crate) fn bytes(self) -> u64 {
         FRAME_HEADER as u64 + u64::from(self.stored)
     }
+
+    /// The number of its segment.
+    pub(crate) fn segment(self) -> u32 {
+        self.segment
+    }
 }
 
 /// The content-addressed store of one tenant. Clones of the `Arc` around it may be used by many

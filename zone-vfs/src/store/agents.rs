@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use uuid::Uuid;
 
 use super::catalogue::{Carried, StoredAgent};
+use super::chain::ChainDigest;
 use super::commit::{Commit, Settle};
 use super::disk::{Disk, Done, Inner, wait};
 use super::entry::{self, Cause, Entry, Role, ZoneSpec};
@@ -132,7 +133,8 @@ impl Shared {
         }
     }
 
-    /// Removes an agent, or a shared zone, that cannot be read: its record needs no more than its number.
+    /// Removes an agent, or a shared zone, that cannot be read: its record needs no more than its number, and follows
+    /// no digest.
     pub(super) fn remove_damaged(self: &Arc<Self>, damaged: &Damaged, role: Role) -> Result<(), StoreError> {
         let StoredAgent { id, name, epoch, sequence, .. } = &damaged.stored;
         let record = Record {
@@ -140,7 +142,10 @@ impl Shared {
             epoch: epoch.next(),
             sequence: sequence.next(),
             needs: Vec::new(),
-            body: entry::encode(&[Entry::Opened { incarnation: self.incarnation }, Entry::Removed])?,
+            body: entry::encode(
+                ChainDigest::default(),
+                &[Entry::Opened { incarnation: self.incarnation }, Entry::Removed],
+            )?,
         };
         self.gate.enter();
         let result = self.log.commit(record);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::chain::ChainDigest;
 use super::entry::{Cause, Payload, Role, ZoneSpec};
 use super::history::{History, Piece};
 use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneState};
@@ -99,6 +100,7 @@ pub(super) struct StoredState {
     parent: Option<(AgentId, GenerationNumber)>,
     epoch: Epoch,
     sequence: Sequence,
+    digest: ChainDigest,
     pub specs: Vec<ZoneSpec>,
     /// What was synced, what was committed, and whether the first has changes that the second has not.
     pub zones: Vec<(StoredRoot, StoredRoot, bool)>,
@@ -163,6 +165,7 @@ impl Frozen {
                 parent: state.parent,
                 epoch: state.epoch,
                 sequence: state.sequence,
+                digest: state.digest,
                 specs: state.specs.clone(),
                 zones: Vec::new(),
                 turn: state.turn.clone(),
@@ -276,6 +279,7 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         parent: stored.parent,
         epoch: stored.epoch,
         sequence: stored.sequence,
+        digest: stored.digest,
         specs: stored.specs,
         zones,
         turn: stored.turn,

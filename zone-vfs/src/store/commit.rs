@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::chain::{Chain, ChainDigest};
 use super::disk::{Disk, Done, Inner};
 use super::entry::{self, Entry, TurnStyle};
 use super::{Shared, StoreError};
-use crate::id::{GenerationNumber, Hash, Inode, Sequence, Timestamp};
+use crate::id::{GenerationNumber, Hash, Inode, Timestamp};
 use crate::log::{CommitError, Done as LogDone, MAX_NEEDS, MAX_RECORD, Record};
 use crate::zone::{Change, DrainLimits, ZoneRoot};
 
@@ -27,6 +28,8 @@ pub(super) struct Commit {
     store: Arc<Shared>,
     /// What each record holds.
     parts: Vec<Vec<Entry>>,
+    /// The digest of the agent's records with each of them.
+    digests: Vec<ChainDigest>,
     /// The zones as they stood when the records were made.
     roots: Vec<ZoneRoot>,
     /// And as they stand after the rewind that is among the entries.
@@ -164,11 +167,13 @@ impl Commit {
         done: Done<GenerationNumber>,
     ) -> Result<Vec<(Record, LogDone)>, Refused> {
         match prepare(disk, inner, store, control) {
-            Ok(Prepared { records, parts, roots, rewound }) => {
+            Ok(Prepared { chain, parts, roots, rewound }) => {
                 inner.committing = true;
                 let (disk, kept) = (disk.clone(), store.clone());
+                let Chain { records, digests, .. } = chain;
+                let is_beside = false;
                 let commit =
-                    Self { disk, store: kept, parts, roots, rewound, is_beside: false, settle, done };
+                    Self { disk, store: kept, parts, digests, roots, rewound, is_beside, settle, done };
                 Ok(commit.pending(records))
             }
             Err(error) => Err(Refused { error, settle, done }),
@@ -199,12 +204,21 @@ impl Commit {
             drop(disk.settled.wait_while(inner, |it| it.committing || it.beside));
         };
         match entry(&inner).and_then(|entry| beside(disk, &inner, &store, entry, needs)) {
-            Ok((records, parts)) => {
+            Ok((Chain { records, digests, .. }, parts)) => {
                 inner.beside = true;
                 let (disk, kept) = (disk.clone(), store.clone());
                 let (roots, rewound) = (Vec::new(), None);
-                let commit =
-                    Self { disk, store: kept, parts, roots, rewound, is_beside: true, settle: None, done };
+                let commit = Self {
+                    disk,
+                    store: kept,
+                    parts,
+                    digests,
+                    roots,
+                    rewound,
+                    is_beside: true,
+                    settle: None,
+                    done,
+                };
                 store.log.submit_all(commit.pending(records));
             }
             Err(e) => {
@@ -247,7 +261,7 @@ impl Commit {
     /// the facts that no record holds, so that the next commit point covers them; it begins with
     /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, mut roots, mut rewound, is_beside, settle, done } = self;
+        let Self { disk, store, mut parts, digests, mut roots, mut rewound, is_beside, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         let refused = parts.split_off(durable);
@@ -260,6 +274,7 @@ impl Commit {
             }
             inner.state.epoch = inner.writer;
             inner.state.sequence.0 += durable as u64;
+            inner.state.digest = digests[durable - 1];
         }
         for entry in parts.into_iter().flatten() {
             if !whole && matches!(entry, Entry::Changes(..)) {
@@ -320,7 +335,7 @@ impl Commit {
 }
 
 struct Prepared {
-    records: Vec<Record>,
+    chain: Chain,
     parts: Vec<Vec<Entry>>,
     roots: Vec<ZoneRoot>,
     rewound: Option<Vec<ZoneRoot>>,
@@ -384,24 +399,18 @@ fn prepare(
     }
     entries.extend(inner.pending.iter().cloned());
     let parts = split(entries, control);
-    let mut records = Vec::with_capacity(parts.len());
+    let mut chain = Chain::behind(disk.id(), inner);
     for part in &parts {
-        let (needs, body) = (needs(part), entry::encode(part)?);
+        let (needs, body) = (needs(part), entry::encode(chain.before(), part)?);
         let bytes = body.len() + needs.len() * size_of::<Hash>();
         // one that the log refuses must not leave a gap before those behind it
         if bytes > MAX_RECORD / 2 || needs.len() > MAX_NEEDS {
             return Err(CommitError::TooLarge { bytes, limit: MAX_RECORD / 2 }.into());
         }
-        records.push(Record {
-            agent: disk.id(),
-            epoch: inner.writer,
-            sequence: Sequence(inner.state.sequence.0 + records.len() as u64 + 1),
-            needs,
-            body,
-        });
+        chain.push(needs, body);
     }
     inner.pending.clear();
-    Ok(Prepared { records, parts, roots, rewound })
+    Ok(Prepared { chain, parts, roots, rewound })
 }
 
 /// The records of an entry that is committed beside a turn: together they list all that it needs, the last one has it.
@@ -411,7 +420,7 @@ fn beside(
     store: &Shared,
     entry: Entry,
     needs: &[Hash],
-) -> Result<(Vec<Record>, Vec<Vec<Entry>>), StoreError> {
+) -> Result<(Chain, Vec<Vec<Entry>>), StoreError> {
     if inner.state.removed {
         return Err(StoreError::NoAgent(disk.id()));
     }
@@ -425,17 +434,12 @@ fn beside(
     }
     let last = parts.len() - 1;
     parts[last].push(entry);
-    let mut records = Vec::with_capacity(parts.len());
+    let mut chain = Chain::behind(disk.id(), inner);
     for (part, needs) in parts.iter().zip(listed) {
-        records.push(Record {
-            agent: disk.id(),
-            epoch: inner.writer,
-            sequence: Sequence(inner.state.sequence.0 + records.len() as u64 + 1),
-            needs: needs.to_vec(),
-            body: entry::encode(part)?,
-        });
+        let body = entry::encode(chain.before(), part)?;
+        chain.push(needs.to_vec(), body);
     }
-    Ok((records, parts))
+    Ok((chain, parts))
 }
 
 /// Adds what was forgotten, where these entries commit it: before the generation, which does not hold it any more.

@@ -1,6 +1,7 @@
 //! What a log record says: an agent's facts and zone writes as one ordered sequence.
 //!
-//! A record's body is one version byte and the postcard of its entries. Entries of a record take
+//! A record's body is one version byte, the digest of all records of its agent before it, and the postcard of its
+//! entries. Entries of a record take
 //! effect together. Zone changes alone promote nothing: a control entry ([`Entry::Synced`],
 //! [`Entry::TurnEnded`], …) says what becomes of all that stands before it.
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::StoreError;
+use super::chain::ChainDigest;
 use super::shared::SharedMount;
 use crate::contract::ZoneKind;
 use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp, Turn};
@@ -273,16 +275,22 @@ impl Entry {
     }
 }
 
-/// The body of a record.
-pub(super) fn encode(entries: &[Entry]) -> Result<Vec<u8>, StoreError> {
-    postcard::to_extend(entries, vec![RECORD_VERSION]).map_err(|e| StoreError::Encoding(e.to_string()))
+/// The body of a record behind those that `before` stands for.
+pub(super) fn encode(before: ChainDigest, entries: &[Entry]) -> Result<Vec<u8>, StoreError> {
+    let mut body = vec![RECORD_VERSION];
+    body.extend_from_slice(before.as_bytes());
+    postcard::to_extend(entries, body).map_err(|e| StoreError::Encoding(e.to_string()))
 }
 
-/// The entries of a record's body.
-pub(super) fn decode(body: &[u8]) -> Result<Vec<Entry>, StoreError> {
+/// What stands before a record's body, and its entries.
+pub(super) fn decode(body: &[u8]) -> Result<(ChainDigest, Vec<Entry>), StoreError> {
     match body.split_first() {
         Some((&RECORD_VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| StoreError::Encoding(e.to_string()))
+            let (before, rest) = rest
+                .split_first_chunk()
+                .ok_or_else(|| StoreError::Encoding("a record without a digest".into()))?;
+            let entries = postcard::from_bytes(rest).map_err(|e| StoreError::Encoding(e.to_string()))?;
+            Ok((ChainDigest::from(*before), entries))
         }
         Some((&found, _)) if found > RECORD_VERSION => {
             Err(StoreError::NewerRecord { found: found.into(), supported: RECORD_VERSION.into() })

@@ -18,6 +18,7 @@ mod attachment;
 mod backup;
 mod blob;
 mod catalogue;
+mod chain;
 mod checkpoint;
 mod commit;
 mod diff;

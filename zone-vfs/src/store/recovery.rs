@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::StoreError;
 use super::agents::{Agents, Damaged, Slot};
 use super::catalogue::{self, Carried, Catalogue, StoredAgent};
+use super::chain::ChainDigest;
 use super::entry::{self, Entry, Role};
 use super::open::NOBODY;
 use super::shared::SharedId;
@@ -175,7 +176,7 @@ impl Recovery {
     fn let_go(&mut self, record: &Record) {
         let id = record.agent;
         let Some(damaged) = self.damaged.get(&id) else { return };
-        let removed = entry::decode(&record.body).is_ok_and(|it| it.contains(&Entry::Removed));
+        let removed = entry::decode(&record.body).is_ok_and(|(_, it)| it.contains(&Entry::Removed));
         if removed && record.sequence > damaged.stored.sequence {
             let name = damaged.stored.name.clone();
             self.damaged.remove(&id);
@@ -206,7 +207,7 @@ impl Recovery {
         let id = record.agent;
         let listed = self.agents.names.iter().find(|(_, it)| **it == id).map(|(name, _)| name.clone());
         let name = listed.unwrap_or_else(|| {
-            let wanted = match entry::decode(&record.body).ok().and_then(|it| it.into_iter().next()) {
+            let wanted = match entry::decode(&record.body).ok().and_then(|(_, it)| it.into_iter().next()) {
                 Some(Entry::Created { name, .. }) => name,
                 _ => id.to_string(),
             };
@@ -269,7 +270,7 @@ impl Recovery {
     }
 
     fn take(&mut self, record: &Record) -> Result<(), StoreError> {
-        let entries = entry::decode(&record.body)?;
+        let (before, entries) = entry::decode(&record.body)?;
         let inconsistent = |reason: String| StoreError::Inconsistent { agent: record.agent, reason };
         let at = match self.state(record.agent)? {
             Some(at) => at,
@@ -287,6 +288,9 @@ impl Recovery {
         }
         if record.epoch < state.epoch {
             return Err(inconsistent(format!("a record of epoch {} after {}", record.epoch, state.epoch)));
+        }
+        if before != state.digest {
+            return Err(inconsistent(format!("record {} does not follow those before it", record.sequence)));
         }
         let mut roots: Option<Vec<ZoneRoot>> = None;
         for entry in entries {
@@ -327,6 +331,7 @@ impl Recovery {
             state.apply(entry, roots.as_deref_mut().unwrap_or_default())?;
         }
         state.sequence = record.sequence;
+        state.digest = ChainDigest::of(record);
         state.epoch = record.epoch;
         if state.removed {
             self.agents.forget(state.id, state.role, &state.name);

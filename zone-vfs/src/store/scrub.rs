@@ -105,9 +105,17 @@ impl Store {
         let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
         scrub.superblock(repair)?;
         let damaged = scrub.segments(repair)?;
-        scrub.agents(&catalogue, &damaged)?;
+        scrub.agents(&catalogue, damaged)?;
         Ok(scrub.result)
     }
+}
+
+/// What does not read.
+#[derive(Default)]
+struct Unread {
+    frames: HashSet<Hash>,
+    /// Segments in which something does not even say what it was.
+    files: HashSet<u32>,
 }
 
 struct Scrub<'a> {
@@ -178,13 +186,13 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Reads every segment, and gives the addresses that do not read anywhere.
-    fn segments(&mut self, repair: bool) -> Result<HashSet<Hash>, StoreError> {
+    /// Reads every segment, and gives what does not read anywhere.
+    fn segments(&mut self, repair: bool) -> Result<Unread, StoreError> {
         let segments = &*self.shared.segments;
         segments.flush()?;
         // not damage, since it is a cache: it is made anew where it is wrong
         segments.verify_index();
-        let mut damaged = HashSet::new();
+        let Unread { frames: mut damaged, files: mut unknown } = Unread::default();
         let mut files = BTreeSet::new();
         for (number, _) in segments.files() {
             let Checked { file, frames, bytes, unreadable, reason } = segments.check(number);
@@ -196,6 +204,7 @@ impl Scrub<'_> {
             }
             if let Some(reason) = &reason {
                 self.found(&Finding::Segment { file: file.clone(), reason: reason.clone() });
+                unknown.insert(number);
             }
             if !unreadable.is_empty() || reason.is_some() {
                 files.insert(number);
@@ -219,11 +228,11 @@ impl Scrub<'_> {
                 }
             }
         }
-        Ok(damaged)
+        Ok(Unread { frames: damaged, files: unknown })
     }
 
     /// Names what is hit.
-    fn agents(&mut self, hash: &Hash, damaged: &HashSet<Hash>) -> Result<(), StoreError> {
+    fn agents(&mut self, hash: &Hash, damaged: Unread) -> Result<(), StoreError> {
         let segments = &*self.shared.segments;
         let mut finder = Finder {
             segments,
@@ -290,7 +299,7 @@ struct Names {
 
 struct Finder<'a> {
     segments: &'a Segments,
-    damaged: &'a HashSet<Hash>,
+    damaged: Unread,
     seen: Marks,
     found: Vec<Damage>,
     agents: BTreeSet<AgentId>,
@@ -345,7 +354,7 @@ fn names_of(segments: &Segments, root: Hash) -> Names {
 
 impl Visitor for Finder<'_> {
     fn visit(&mut self, place: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
-        if self.damaged.contains(hash) {
+        if self.damaged.frames.contains(hash) {
             let reason = "it does not read".to_owned();
             let is_new = self.segments.locate(hash).map_or(true, |frame| self.seen.add(frame));
             if is_new {
@@ -353,7 +362,12 @@ impl Visitor for Finder<'_> {
             }
             return Ok(false);
         }
-        Ok(self.seen.add(self.segments.locate(hash)?))
+        let frame = self.segments.locate(hash)?;
+        let is_new = self.seen.add(frame);
+        if is_new && self.damaged.files.contains(&frame.segment()) {
+            self.segments.read(hash)?;
+        }
+        Ok(is_new)
     }
 
     fn unreadable(&mut self, place: &Place, hash: &Hash, error: StoreError) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::chain::ChainDigest;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
 use super::history::History;
 use super::policy::KeepGenerations;
@@ -145,6 +146,8 @@ pub(super) struct State {
     pub parent: Option<(AgentId, GenerationNumber)>,
     pub epoch: Epoch,
     pub sequence: Sequence,
+    /// Of the records up to this sequence.
+    pub digest: ChainDigest,
     pub specs: Vec<ZoneSpec>,
     pub zones: Vec<ZoneState>,
     pub turn: Option<OpenTurn>,
@@ -213,6 +216,7 @@ impl State {
             parent: *parent,
             epoch: Epoch(0),
             sequence: Sequence(0),
+            digest: ChainDigest::default(),
             specs: specs.clone(),
             zones,
             turn: None,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::simulated::Fault;
 use crate::id::{ChangeSequence, Version};
+use crate::store::chain::ChainDigest;
 
 #[test]
 fn numbers_at_the_end_of_their_range_are_answered() {
@@ -104,7 +105,7 @@ fn an_agent_whose_records_do_not_fit_is_a_finding() {
         epoch: crate::id::Epoch(99),
         sequence: crate::id::Sequence(99),
         needs: Vec::new(),
-        body: entry::encode(&[]).unwrap(),
+        body: entry::encode(ChainDigest::default(), &[]).unwrap(),
     };
     store.shared().unwrap().log.commit(record).unwrap();
     drop((store, a, b));

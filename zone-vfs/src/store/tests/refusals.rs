@@ -5,6 +5,7 @@ use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::device::simulated::Fault;
 use crate::id::{Epoch, Sequence};
 use crate::log::{CommitError, LogError, Record};
+use crate::store::chain::ChainDigest;
 use crate::superblock::SuperblockError;
 
 /// A store with a checkpoint and something in the log.
@@ -136,7 +137,7 @@ fn records_that_do_not_fit_together_are_one_agents_damage() {
             epoch: Epoch(epoch),
             sequence: Sequence(if sequence == 0 { next } else { sequence }),
             needs: Vec::new(),
-            body: entry::encode(&[]).unwrap(),
+            body: entry::encode(ChainDigest::default(), &[]).unwrap(),
         };
         let id = record.agent;
         store.shared().unwrap().log.commit(record).unwrap();

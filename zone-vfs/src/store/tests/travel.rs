@@ -7,6 +7,7 @@ use crate::chunks::ChunkStore;
 use crate::device::{Caching, DeviceKind};
 use crate::id::Epoch;
 use crate::log::{Log, LogPosition, Record};
+use crate::store::chain::ChainDigest;
 use crate::store::entry::{self, Entry};
 use crate::superblock::SuperblockFile;
 
@@ -98,6 +99,47 @@ fn one_agents_records_make_the_same_agent_in_an_empty_store() {
     assert_eq!(everything(&start(&there.crash(1))), before);
 }
 
+/// The last digest stands for all records, wherever they are: one that was changed is found by the next.
+#[test]
+fn an_agents_records_are_a_chain_that_tells_what_was_changed() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    live(&store, &a);
+    let mine: Vec<_> = records(&device).into_iter().filter(|record| record.agent == a.id()).collect();
+    let mut before = ChainDigest::default();
+    for record in &mine {
+        assert_eq!(entry::decode(&record.body).unwrap().0, before, "record {}", record.sequence);
+        before = ChainDigest::of(record);
+    }
+    assert_eq!(a.lock().state.digest, before);
+    let segments = &store.shared().unwrap().segments;
+    let with = |change: &dyn Fn(&mut Record)| {
+        let mut records = mine.clone();
+        change(&mut records[5]);
+        let there = start(&transplant(&device, segments, &records));
+        let damaged = there.damaged().unwrap();
+        damaged.into_iter().map(|it| it.reason).collect::<Vec<_>>()
+    };
+    let unchanged: Vec<String> = Vec::new();
+    assert_eq!(with(&|_| {}), unchanged);
+    // what the record says is well formed, and says something else
+    let told = with(&|record| {
+        let (before, mut entries) = entry::decode(&record.body).unwrap();
+        entries.push(Entry::Synced);
+        record.body = entry::encode(before, &entries).unwrap();
+    });
+    assert!(told.len() == 1 && told[0].contains("record 7 does not follow"), "{told:?}");
+    let told =
+        with(&|record| record.needs.push(mine.iter().find_map(|it| it.needs.first().copied()).unwrap()));
+    assert!(told.len() == 1, "{told:?}");
+    // a checkpoint keeps it
+    store.checkpoint().unwrap();
+    drop((store, a));
+    let store = start(&device);
+    assert_eq!(find(&store, "a").lock().state.digest, before);
+}
+
 #[test]
 fn a_record_lists_every_chunk_that_it_names_and_they_are_durable_before_it() {
     let device = Simulated::new(1);
@@ -164,7 +206,7 @@ fn a_copied_store_that_is_opened_twice_has_two_incarnations() {
         let mut written = Vec::new();
         Log::open(device, LogOptions::default(), LogPosition::START, &mut |record| {
             if record.epoch > epoch {
-                written.extend(entry::decode(&record.body).unwrap());
+                written.extend(entry::decode(&record.body).unwrap().1);
             }
             Ok(())
         })
