@@ -149,8 +149,8 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         (Cause::Created, _) => "new",
         (Cause::Forked, _) => "forked",
         (Cause::Rewound(_), _) => "rewound",
-        (Cause::Paused, _) => "paused",
-        (Cause::Turn | Cause::Side(_) | Cause::Operated, _) => {
+        _ if generation.paused().is_some() => "paused",
+        (Cause::Turn | Cause::Paused | Cause::Side(_) | Cause::Operated | Cause::Reaped { .. }, _) => {
             if about.world == World::Command {
                 "ended"
             } else {

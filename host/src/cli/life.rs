@@ -153,6 +153,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Forked => "forked".into(),
         Cause::Rewound(to) => format!("rewound to {to}"),
         Cause::Operated => "operator".into(),
+        Cause::Reaped { .. } => "reaped".into(),
         Cause::Side(reason) => format!("side: {}", reason.lines().next().unwrap_or_default()),
     }
 }

@@ -151,6 +151,11 @@ impl Device for Blocking {
         self.sync_folder_of(path)
     }
 
+    fn free(&self) -> io::Result<Option<u64>> {
+        let found = rustix::fs::statvfs(&self.root)?;
+        Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
+    }
+
     fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
         io::Read::read_exact(&mut File::open("/dev/urandom")?, bytes)
     }

@@ -91,6 +91,9 @@ pub trait Device: Send + Sync + Debug {
     /// Removes a file. Open handles of it stay readable.
     fn remove(&self, path: &str) -> io::Result<()>;
 
+    /// Bytes that can still be written, about; `None` where that is not known.
+    fn free(&self) -> io::Result<Option<u64>>;
+
     /// Fills `bytes` with random numbers: unpredictable, except on a simulated device, where they
     /// follow from its seed.
     fn random(&self, bytes: &mut [u8]) -> io::Result<()>;

@@ -82,6 +82,10 @@ impl Device for Uring {
         self.files.remove(path)
     }
 
+    fn free(&self) -> io::Result<Option<u64>> {
+        self.files.free()
+    }
+
     fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
         self.files.random(bytes)
     }

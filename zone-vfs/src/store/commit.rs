@@ -23,6 +23,17 @@ const _: () = assert!(RECORD_NEEDS * 4 < MAX_NEEDS && RECORD_BYTES * 4 < MAX_REC
 /// What the store notes about a commit, told whether it succeeded, while checkpoints still wait.
 pub(super) type Settle = Box<dyn FnOnce(&Shared, bool) + Send>;
 
+/// What a commit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// Whatever is pending on the disk.
+    Disk,
+    /// It has nothing to do with what else is pending.
+    Beside,
+    /// What a policy takes from an agent that is idle: nothing else is pending.
+    Policy,
+}
+
 pub(super) struct Commit {
     disk: Arc<Disk>,
     store: Arc<Shared>,
@@ -34,8 +45,7 @@ pub(super) struct Commit {
     roots: Vec<ZoneRoot>,
     /// And as they stand after the rewind that is among the entries.
     rewound: Option<Vec<ZoneRoot>>,
-    /// It has nothing to do with what else is pending.
-    is_beside: bool,
+    of: Of,
     settle: Option<Settle>,
     done: Done<GenerationNumber>,
 }
@@ -105,9 +115,10 @@ impl Commit {
         Self::start_locked(disk, disk.lock_settled(), store, control, settle, done);
     }
 
-    /// As [`start`](Self::start), where `work` also changes the disk, which no turn and no other commit can come
-    /// between. Where it fails it has changed nothing.
-    pub fn start_with(
+    /// As [`start`](Self::start), where `work` also changes the disk, which is idle and has nothing pending, and which no
+    /// turn and no other commit can come between: whoever wants to begin one meanwhile waits for this. Where
+    /// `work` fails it has changed nothing; where the commit is refused, its changes are taken back.
+    pub fn of_policy(
         disk: &Arc<Disk>,
         work: impl FnOnce(&mut Inner) -> Result<Vec<Entry>, StoreError>,
         done: Done<GenerationNumber>,
@@ -118,8 +129,20 @@ impl Commit {
         };
         store.gate.enter();
         let mut inner = disk.lock_settled();
-        let control = inner.idle().and_then(|()| work(&mut inner));
-        Self::start_locked(disk, inner, &store, |_| control, None, done);
+        let refused = match inner.idle().and_then(|()| work(&mut inner)) {
+            Ok(control) => {
+                match Self::prepared(disk, &mut inner, &store, Of::Policy, |_| Ok(control), None, done) {
+                    Ok(records) => return store.log.submit_all(records),
+                    Err(refused) => {
+                        inner.abandon();
+                        refused
+                    }
+                }
+            }
+            Err(error) => Refused { error, settle: None, done },
+        };
+        drop(inner);
+        refused.tell(&store);
     }
 
     fn start_locked(
@@ -130,7 +153,7 @@ impl Commit {
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
     ) {
-        let refused = match Self::prepared(disk, &mut inner, store, control, settle, done) {
+        let refused = match Self::prepared(disk, &mut inner, store, Of::Disk, control, settle, done) {
             // submitted under the disk's lock: an agent's records are in the log in their order
             Ok(records) => return store.log.submit_all(records),
             Err(refused) => refused,
@@ -150,8 +173,8 @@ impl Commit {
         settle: Settle,
         done: Done<GenerationNumber>,
     ) -> Vec<(Record, LogDone)> {
-        let prepared =
-            Self::prepared(disk, &mut disk.lock_settled(), store, |_| Ok(control), Some(settle), done);
+        let (inner, control) = (&mut disk.lock_settled(), |_: &Inner| Ok(control));
+        let prepared = Self::prepared(disk, inner, store, Of::Disk, control, Some(settle), done);
         prepared.unwrap_or_else(|refused| {
             refused.tell(store);
             Vec::new()
@@ -162,6 +185,7 @@ impl Commit {
         disk: &Arc<Disk>,
         inner: &mut Inner,
         store: &Arc<Shared>,
+        of: Of,
         control: impl FnOnce(&Inner) -> Result<Vec<Entry>, StoreError>,
         settle: Option<Settle>,
         done: Done<GenerationNumber>,
@@ -169,11 +193,10 @@ impl Commit {
         match prepare(disk, inner, store, control) {
             Ok(Prepared { chain, parts, roots, rewound }) => {
                 inner.committing = true;
+                inner.giving = of == Of::Policy;
                 let (disk, kept) = (disk.clone(), store.clone());
                 let Chain { records, digests, .. } = chain;
-                let is_beside = false;
-                let commit =
-                    Self { disk, store: kept, parts, digests, roots, rewound, is_beside, settle, done };
+                let commit = Self { disk, store: kept, parts, digests, roots, rewound, of, settle, done };
                 Ok(commit.pending(records))
             }
             Err(error) => Err(Refused { error, settle, done }),
@@ -208,17 +231,8 @@ impl Commit {
                 inner.beside = true;
                 let (disk, kept) = (disk.clone(), store.clone());
                 let (roots, rewound) = (Vec::new(), None);
-                let commit = Self {
-                    disk,
-                    store: kept,
-                    parts,
-                    digests,
-                    roots,
-                    rewound,
-                    is_beside: true,
-                    settle: None,
-                    done,
-                };
+                let (of, settle) = (Of::Beside, None);
+                let commit = Self { disk, store: kept, parts, digests, roots, rewound, of, settle, done };
                 store.log.submit_all(commit.pending(records));
             }
             Err(e) => {
@@ -261,7 +275,7 @@ impl Commit {
     /// the facts that no record holds, so that the next commit point covers them; it begins with
     /// [`Entry::Withdrawn`] where some of the changes are in the log already.
     fn finish(self, durable: usize, failed: Option<CommitError>) {
-        let Self { disk, store, mut parts, digests, mut roots, mut rewound, is_beside, settle, done } = self;
+        let Self { disk, store, mut parts, digests, mut roots, mut rewound, of, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         let refused = parts.split_off(durable);
@@ -269,7 +283,7 @@ impl Commit {
         let mut kept = Vec::new();
         if durable > 0 {
             inner.opened = true;
-            if !is_beside {
+            if of != Of::Beside {
                 inner.withdraw = !whole;
             }
             inner.state.epoch = inner.writer;
@@ -308,10 +322,14 @@ impl Commit {
         kept.extend(refused.into_iter().flatten().filter(again));
         kept.append(&mut inner.pending);
         inner.pending = kept;
-        if is_beside {
+        if of == Of::Beside {
             inner.beside = false;
         } else {
-            inner.committing = false;
+            (inner.committing, inner.giving) = (false, false);
+        }
+        if of == Of::Policy && !whole && !inner.state.zones.iter().any(|zone| zone.working.is_dirty()) {
+            // so that the next reaping finds it idle. What an operator has written since then would go with it
+            inner.abandon();
         }
         let head = inner.state.head;
         let woken = inner.woken();

@@ -66,6 +66,9 @@ pub(super) struct Inner {
     pub turn: Option<OpenTurn>,
     /// A commit is under way.
     pub committing: bool,
+    /// The commit that is under way is a policy's, for which whoever comes waits: they asked for nothing that it has
+    /// to do with.
+    pub giving: bool,
     /// A record that has nothing to do with a turn is on its way, which every other commit waits for: it is under way
     /// already, and waits for nothing but the log.
     pub beside: bool,
@@ -111,6 +114,7 @@ impl Disk {
             pending: Vec::new(),
             turn: None,
             committing: false,
+            giving: false,
             beside: false,
             withdraw: false,
             writer,
@@ -135,10 +139,16 @@ impl Disk {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`lock`](Self::lock), once nothing is committed beside it.
+    /// As [`lock`](Self::lock), once nothing is committed beside it, and no commit of a policy's is under way.
     pub(super) fn lock_settled(&self) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
-        self.settled.wait_while(inner, |it| it.beside).unwrap_or_else(PoisonError::into_inner)
+        let settled = self.settled.wait_while(inner, |it| it.beside || it.giving);
+        settled.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`lock`](Self::lock), once no commit of a policy's is under way.
+    pub(super) fn lock_given(&self) -> MutexGuard<'_, Inner> {
+        self.settled.wait_while(self.lock(), |it| it.giving).unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn store(&self) -> Result<Arc<Shared>, StoreError> {
@@ -298,7 +308,7 @@ impl Disk {
     /// Begins a turn. Nothing is written before its first commit point.
     pub fn begin(&self, style: TurnStyle, event: &[u8]) -> Result<Turn, StoreError> {
         let event = self.stored(event)?;
-        let mut inner = self.lock();
+        let mut inner = self.lock_given();
         inner.idle()?;
         let turn = inner.state.last_turn.next();
         let open = OpenTurn { turn, style, event, began: Timestamp::now() };
@@ -425,13 +435,7 @@ impl Disk {
             return Err(StoreError::Busy);
         }
         self.let_go();
-        inner.pending.clear();
-        inner.forgot.clear();
-        inner.turn = None;
-        // the next record begins again, so that whoever reads the log throws the same away
-        inner.opened = false;
-        inner.withdraw = false;
-        inner.state.abandon();
+        inner.abandon();
         Ok(())
     }
 
@@ -465,7 +469,7 @@ impl Disk {
     /// while its handles stay, in a generation.
     pub fn release(&self) -> Result<(), StoreError> {
         self.let_go();
-        let mut inner = self.lock();
+        let mut inner = self.lock_given();
         if inner.turn.is_some() || inner.committing {
             return Err(StoreError::Busy);
         }
@@ -506,6 +510,17 @@ impl Inner {
         self.held.extend(addresses);
         let many = self.held.len().saturating_sub(MAX_HELD);
         self.held.drain(..many);
+    }
+
+    /// Throws away what is not durable, between commits.
+    pub(super) fn abandon(&mut self) {
+        self.pending.clear();
+        self.forgot.clear();
+        self.turn = None;
+        // the next record begins again, so that whoever reads the log throws the same away
+        self.opened = false;
+        self.withdraw = false;
+        self.state.abandon();
     }
 
     pub(super) fn idle(&self) -> Result<(), StoreError> {

@@ -60,6 +60,12 @@ pub enum Cause {
     Side(String),
     /// The operator has written to zones since the generation before.
     Operated,
+    /// A policy has given back old versions since the generation before, which this one is otherwise as: it stands
+    /// for it, and goes when the next is made.
+    Reaped {
+        /// When the agent was paused, if it is.
+        paused: Option<Timestamp>,
+    },
 }
 
 /// How a turn relates to what it writes.

@@ -133,7 +133,7 @@ impl Disk {
     /// Either all is forgotten or nothing. What was written to the agent's zones before and not committed is
     /// committed with it, or thrown away with it.
     pub fn forget(self: &Arc<Self>, what: &Forget, generation: &NewGeneration) -> Result<Forgot, StoreError> {
-        self.lock().idle()?;
+        self.lock_given().idle()?;
         let mut found = self.would_forget(what)?;
         let access = Access::new(Principal::Host, Timestamp::now());
         for file in &what.files {

@@ -21,10 +21,10 @@ use std::time::Duration;
 use super::agents::Slot;
 use super::catalogue;
 use super::disk::{Disk, Inner};
-use super::entry::{Cause, Payload};
+use super::entry::Payload;
 use super::policy::{KeepPolicy, ReapPolicy};
 use super::reach::{Place, Reach, Visitor};
-use super::state::State;
+use super::state::{Generation, State};
 use super::versions::VersionsGiven;
 use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
 use crate::chunks::{ChunkError, FrameKind};
@@ -417,7 +417,7 @@ impl Plan {
     /// Adds what the policy takes of one agent.
     fn take(&mut self, name: &str, state: &State, policy: &KeepPolicy, idle: bool) {
         let head = state.generations.get(&state.head);
-        let paused = head.filter(|it| idle && it.cause == Cause::Paused).map(|it| it.at);
+        let paused = head.filter(|_| idle).and_then(Generation::paused);
         let longer = |limit: Option<Duration>| {
             limit.is_some_and(|limit| {
                 paused

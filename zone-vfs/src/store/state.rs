@@ -71,6 +71,17 @@ pub struct Generation {
     pub is_pinned: bool,
 }
 
+impl Generation {
+    /// When the agent was paused, if nothing was done with it since.
+    pub fn paused(&self) -> Option<Timestamp> {
+        match self.cause {
+            Cause::Paused => Some(self.at),
+            Cause::Reaped { paused } => paused,
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generation")
@@ -427,6 +438,10 @@ impl State {
         let number = self.next_generation;
         self.next_generation = number.next();
         let attachment = self.inherited(number, &cause);
+        if matches!(cause, Cause::Reaped { .. }) {
+            // its handles are the same
+            self.standing_by = self.standing_by.map(|by| if by == self.head { number } else { by });
+        }
         if !matches!(cause, Cause::Side(_)) {
             self.head = number;
         }
@@ -441,7 +456,7 @@ impl State {
         let of = match cause {
             Cause::Forked if number == GenerationNumber(0) => return self.parents_attachment.take(),
             Cause::Rewound(to) => *to,
-            Cause::Paused | Cause::Operated => self.head,
+            Cause::Paused | Cause::Operated | Cause::Reaped { .. } => self.head,
             Cause::Created | Cause::Turn | Cause::Forked | Cause::Side(_) => return None,
         };
         self.generations.get(&of)?.attachment.clone()
@@ -463,7 +478,8 @@ impl State {
         self.forgotten.retain(|it| generations.get(&head).is_some_and(|head| it.is_in(head)));
     }
 
-    /// The generations that are too many: the oldest. Never the head, nor what is pinned.
+    /// The generations that are too many: the oldest, and those that a policy made and that are over. Never the
+    /// head, nor what is pinned.
     pub fn superfluous(&self, keep: KeepGenerations) -> Vec<GenerationNumber> {
         let oldest = |kept: usize, counts: fn(&Cause) -> bool| {
             let all = self.generations.values().filter(move |g| counts(&g.cause) && !g.is_pinned);
@@ -474,6 +490,7 @@ impl State {
         oldest(keep.turns, |cause| *cause == Cause::Turn)
             .chain(oldest(keep.sides, |cause| matches!(cause, Cause::Side(_))))
             .chain(oldest(keep.pauses, |cause| matches!(cause, Cause::Paused | Cause::Operated)))
+            .chain(oldest(0, |cause| matches!(cause, Cause::Reaped { .. })))
             .collect()
     }
 

@@ -1,18 +1,28 @@
 //! Old versions that a policy gives back, agent by agent.
+//!
+//! What goes is found on the zone as it was committed last, beside whoever works with the agent: that walks the whole
+//! zone. It is taken in small parts, a commit each, as long as nobody else has committed anything to the zone; otherwise
+//! the next reaping finds it. An agent of which nothing is to be taken stays where it is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::agents::Slot;
 use super::commit::Commit;
 use super::disk::{Disk, Inner};
 use super::entry::{Cause, Entry};
 use super::policy::{KeepPolicy, ReapPolicy, VersionPolicy};
-use super::{Shared, StoreError, wait};
+use super::state::State;
+use super::{Shared, StoreError, catalogue, wait};
+use crate::chunks::ChunkStore;
 use crate::contract::Principal;
 use crate::contract::lifecycle::Reaping;
-use crate::id::Timestamp;
-use crate::zone::{Access, KeepVersions, ReapedVersions, Zone};
+use crate::id::{AgentId, Timestamp, Version};
+use crate::zone::{Access, KeepVersions, OldVersions, ReapedVersions, Zone, ZoneRoot};
+
+/// Events, or names, that one commit takes, at most: whoever wants to work with the agent waits for one.
+const AT_ONCE: usize = if cfg!(test) { 3 } else { 1 << 12 };
 
 /// What was taken, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +46,8 @@ fn keep(policy: VersionPolicy, older_than: Duration, now: Timestamp) -> KeepVers
 }
 
 /// The zones of an agent of which the policy takes anything, with what they keep.
-fn zones_of(inner: &Inner, policy: &KeepPolicy, now: Timestamp) -> Vec<(usize, KeepVersions)> {
-    let zones = inner.state.specs.iter().enumerate().filter_map(|(index, spec)| {
+fn zones_of(state: &State, policy: &KeepPolicy, now: Timestamp) -> Vec<(usize, KeepVersions)> {
+    let zones = state.specs.iter().enumerate().filter_map(|(index, spec)| {
         let versions = policy.versions_in(&spec.name);
         let older_than = versions.older_than.filter(|_| spec.kind.reaping() == Reaping::OldVersions)?;
         Some((index, keep(versions, older_than, now)))
@@ -48,7 +58,16 @@ fn zones_of(inner: &Inner, policy: &KeepPolicy, now: Timestamp) -> Vec<(usize, K
 /// Whether nothing goes on, and nothing was written that is not committed.
 fn is_idle(inner: &Inner) -> bool {
     let is_clean = inner.state.zones.iter().all(|zone| !zone.working.is_dirty());
-    inner.idle().is_ok() && inner.pending.is_empty() && is_clean
+    inner.is_at_rest() && is_clean
+}
+
+/// A zone of which a policy may take something, as it was committed last.
+struct Candidate {
+    index: usize,
+    keep: KeepVersions,
+    root: ZoneRoot,
+    /// What somebody has open.
+    held: BTreeSet<Version>,
 }
 
 impl Shared {
@@ -67,15 +86,9 @@ impl Shared {
             !policy.spare.contains(&id) && all.into_iter().any(|it| it.older_than.is_some())
         };
         for id in agents.into_iter().filter(|id| touched(*id)) {
-            let disk = match self.disk(id) {
-                Ok(disk) => disk,
-                // marking tells
-                Err(e) if e.is_of_one_agent() => continue,
-                Err(e) => return Err(e),
-            };
-            match disk.reap_versions(policy.of(id), dry_run, &mut given) {
-                // it was woken meanwhile
-                Ok(()) | Err(StoreError::Busy) => {}
+            match self.reap_versions_of(id, policy.of(id), dry_run, &mut given) {
+                // it was woken meanwhile, or removed
+                Ok(()) | Err(StoreError::Busy | StoreError::NoAgent(_)) => {}
                 // marking tells
                 Err(e) if e.is_of_one_agent() => {}
                 Err(e) => return Err(e),
@@ -83,93 +96,163 @@ impl Shared {
         }
         Ok(given)
     }
-}
 
-impl Disk {
-    fn reap_versions(
+    fn reap_versions_of(
         self: &Arc<Self>,
+        id: AgentId,
         policy: &KeepPolicy,
         dry_run: bool,
         given: &mut VersionsGiven,
     ) -> Result<(), StoreError> {
         let now = Timestamp::now();
         let access = Access::new(Principal::Host, now);
-        let zones = {
-            let inner = self.lock();
-            if !is_idle(&inner) {
-                return Err(StoreError::Busy);
-            }
-            zones_of(&inner, policy, now)
-        };
-        for (index, keep) in zones {
+        for candidate in self.candidates(id, policy, now)? {
+            let Candidate { index, keep, root, held } = candidate;
+            let chunks: Arc<dyn ChunkStore> = self.segments.clone();
             if dry_run {
-                let (root, chunks) = {
-                    let inner = self.lock();
-                    (inner.state.zones[index].head.clone(), inner.state.chunks.clone())
-                };
                 let mut zone = Zone::from_root(root, chunks);
-                loop {
-                    let reaped = zone.reap_versions(access, keep, &BTreeSet::new())?;
-                    given.add(reaped);
-                    if !reaped.more {
-                        break;
-                    }
-                }
+                given.add(zone.reap_versions(access, keep, &held)?);
                 continue;
             }
+            let mut stands = root;
             loop {
-                let (sender, receiver) = std::sync::mpsc::channel();
-                let made = wait(|done| {
-                    let work = move |inner: &mut Inner| {
-                        let reaped = take(inner, index, access, keep)?;
-                        // the receiver waits for the commit
-                        let _ = sender.send(reaped);
-                        if reaped.is_nothing() {
-                            return Err(StoreError::Busy);
-                        }
-                        Ok(control(inner, now))
-                    };
-                    Commit::start_with(self, work, done);
-                });
-                let Ok(reaped) = receiver.recv() else { return made.map(drop) };
-                if reaped.is_nothing() {
+                let old =
+                    Zone::from_root(stands.clone(), chunks.clone()).old_versions(access, keep, &held)?;
+                if old.is_empty() {
                     break;
                 }
-                made?;
-                given.add(reaped);
-                if !reaped.more {
+                let is_last = !old.is_cut_short();
+                let disk = self.disk(id)?;
+                let is_any = disk.take_versions(index, access, old, &mut stands, given)?;
+                if is_last || !is_any {
                     break;
                 }
             }
         }
         Ok(())
     }
+
+    /// The zones of an agent of which the policy may take something. The agent is not brought into memory for that.
+    fn candidates(
+        &self,
+        id: AgentId,
+        policy: &KeepPolicy,
+        now: Timestamp,
+    ) -> Result<Vec<Candidate>, StoreError> {
+        let slot = match self.agents().slots.get(&id) {
+            Some(Slot::Live(disk)) => Ok(disk.clone()),
+            Some(Slot::Stored(stored)) => Err(stored.clone()),
+            // one that is damaged, which marking tells, or is being made
+            Some(Slot::Damaged(_) | Slot::Reserved) | None => return Ok(Vec::new()),
+        };
+        match slot {
+            Ok(disk) => {
+                let inner = disk.lock();
+                if is_idle(&inner) { Ok(of_state(&inner.state, policy, now)) } else { Err(StoreError::Busy) }
+            }
+            Err(stored) => {
+                let mut state = catalogue::read_state(&stored, &self.segments)?;
+                // as it will be when it is loaded
+                state.abandon();
+                Ok(of_state(&state, policy, now))
+            }
+        }
+    }
 }
 
-/// Takes old versions of one zone, whose changes are then pending; or changes nothing.
+fn of_state(state: &State, policy: &KeepPolicy, now: Timestamp) -> Vec<Candidate> {
+    let zones = zones_of(state, policy, now).into_iter();
+    let candidates = zones.map(|(index, keep)| {
+        let zone = &state.zones[index];
+        Candidate { index, keep, root: zone.head.clone(), held: zone.working.open_versions().collect() }
+    });
+    candidates.collect()
+}
+
+impl Disk {
+    /// Takes old versions of a zone, which were found when it stood at `stands`, part by part, and adds to `given` what
+    /// is gone; `stands` is then where the zone stands. Gives whether anything is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Busy`] where the agent was woken, or something else was committed to the zone. Parts that were taken
+    /// before stay so.
+    fn take_versions(
+        self: &Arc<Self>,
+        index: usize,
+        access: Access,
+        mut old: OldVersions,
+        stands: &mut ZoneRoot,
+        given: &mut VersionsGiven,
+    ) -> Result<bool, StoreError> {
+        let mut is_any = false;
+        while !old.is_empty() {
+            let part = old.part(AT_ONCE);
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let expected = stands.clone();
+            let made = wait(|done| {
+                let work = move |inner: &mut Inner| {
+                    let taken = take(inner, index, access, &part, &expected)?;
+                    let is_nothing = taken.is_none();
+                    // the receiver waits for the commit
+                    let _ = sender.send(taken);
+                    if is_nothing { Err(StoreError::Busy) } else { Ok(control(inner, access.now)) }
+                };
+                Commit::of_policy(self, work, done);
+            });
+            match (made, receiver.recv()) {
+                (Ok(_), Ok(Some((taken, root)))) => {
+                    given.add(taken);
+                    is_any = true;
+                    *stands = root;
+                }
+                // nothing of this part was left to take
+                (_, Ok(None)) => {}
+                (Err(e), _) => return Err(e),
+                (Ok(_), Err(_)) => return Err(StoreError::Closed),
+            }
+        }
+        Ok(is_any)
+    }
+}
+
+/// Takes a part where the zone stands as `expected`, and gives where it stands then; its changes are pending. None
+/// where nothing of it was left, and on an error, nothing has changed.
 fn take(
     inner: &mut Inner,
     index: usize,
     access: Access,
-    keep: KeepVersions,
-) -> Result<ReapedVersions, StoreError> {
+    part: &OldVersions,
+    expected: &ZoneRoot,
+) -> Result<Option<(ReapedVersions, ZoneRoot)>, StoreError> {
     if !is_idle(inner) {
         return Err(StoreError::Busy);
     }
-    Ok(inner.state.zones[index].working.reap_versions(access, keep, &BTreeSet::new())?)
+    let zone = inner.state.zones.get_mut(index).ok_or(StoreError::Busy)?;
+    if !zone.working.snapshot()?.same_as(expected) {
+        return Err(StoreError::Busy);
+    }
+    let taken = zone.working.take_versions(access, part)?;
+    if taken.is_nothing() {
+        return Ok(None);
+    }
+    match zone.working.snapshot() {
+        Ok(root) => Ok(Some((taken, root))),
+        Err(e) => {
+            inner.abandon();
+            Err(e.into())
+        }
+    }
 }
 
-/// What says that it happened: as what an operator writes between turns, with a generation that is as the head is.
-/// Whoever stands by with the head's open files does so with that one's.
-fn control(inner: &mut Inner, at: Timestamp) -> Vec<Entry> {
-    let state = &mut inner.state;
+/// What says that it happened: as what an operator writes between turns, with a generation that is as the head is and
+/// stands for it.
+fn control(inner: &Inner, at: Timestamp) -> Vec<Entry> {
+    let state = &inner.state;
     let mut control = vec![Entry::Operated { at }];
     if let Some(head) = state.generations.get(&state.head) {
-        let number = state.next_generation;
-        if state.standing_by == Some(head.number) {
-            state.standing_by = Some(number);
-        }
-        control.push(Entry::Generation { number, cause: Cause::Operated, about: head.about.clone(), at });
+        let (number, cause) = (state.next_generation, Cause::Reaped { paused: head.paused() });
+        control.push(Entry::Generation { number, cause, about: head.about.clone(), at });
     }
     control
 }

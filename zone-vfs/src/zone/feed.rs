@@ -92,7 +92,7 @@ impl Zone {
                     ChangeRecord { kind: ChangeKind::Rename, old_path: from, ..record }
                 }
                 // given back by a policy, which is no news
-                (Some(_), None) if *version <= self.counters.horizon => continue,
+                (Some(_), None) if *version <= self.counters.reaped => continue,
                 (Some(old), None) => {
                     let record = self.of_event(file, *version, old)?;
                     ChangeRecord { kind: ChangeKind::Remove, version: None, size: 0, ..record }

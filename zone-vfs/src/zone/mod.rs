@@ -45,7 +45,8 @@ pub use feed::KEPT_CHANGES;
 pub use held::ContentIds;
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
 pub use history::{
-    Deleted, Forgotten, HISTORY_SHARE, KeepVersions, MAX_REAPED_EVENTS, ReapedVersions, VersionEntry,
+    Deleted, Forgotten, HISTORY_SHARE, KeepVersions, MAX_OLD_VERSIONS, OldVersions, ReapedVersions,
+    VersionEntry,
 };
 pub use holders::Holder;
 pub(crate) use holders::Through;

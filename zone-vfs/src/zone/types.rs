@@ -115,8 +115,11 @@ pub struct Counters {
     pub inherited: Usage,
     /// What of `past` came from there.
     pub inherited_past: Usage,
-    /// The event up to which old versions were given back; the history is whole from there on.
+    /// The event from which on the history is whole: how the zone stood before it is not told.
     pub horizon: Version,
+    /// The event up to which old versions were given back. At most the horizon, which a rewind to before this
+    /// one moves on alone: what it brings back is not whole, and no older for that.
+    pub reaped: Version,
 }
 
 impl Counters {

@@ -93,6 +93,16 @@ impl Disk {
         named.map(|inode| inode.live.len() as u64).sum()
     }
 
+    /// What a fault of capacity leaves.
+    pub fn free(&self) -> Option<u64> {
+        let used = self.bytes();
+        let left = self.faults.iter().filter_map(|fault| match fault {
+            Fault::Capacity(bytes) => Some(bytes.saturating_sub(used)),
+            _ => None,
+        });
+        left.min()
+    }
+
     fn room_for(&self, more: u64) -> io::Result<()> {
         let used = self.bytes();
         let full = self.faults.iter().any(|fault| match fault {

@@ -166,6 +166,10 @@ impl Device for Simulated {
         self.lock().remove(path)
     }
 
+    fn free(&self) -> io::Result<Option<u64>> {
+        Ok(self.lock().free())
+    }
+
     fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
         self.lock().rng.fill(bytes);
         Ok(())

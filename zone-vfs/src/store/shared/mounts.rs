@@ -126,7 +126,7 @@ impl Disk {
 
     /// Keeps every other commit of this disk away until one is started, or it is given up.
     fn reserve(&self) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_given();
         if std::mem::replace(&mut inner.committing, true) { Err(StoreError::Busy) } else { Ok(()) }
     }
 

@@ -132,3 +132,38 @@ fn a_removed_shared_zone_leaves_its_agents_forkable() {
     let store = start(&device);
     assert!(find(&store, "child").info().is_ok());
 }
+
+#[test]
+fn the_room_that_is_kept_is_whole_or_not_there() {
+    let device = Simulated::new(1);
+    let open = |bytes| {
+        let options = StoreOptions { reserve: bytes, ..options() };
+        Store::on_device(Arc::new(device.clone()), &options).unwrap()
+    };
+    let kept = || {
+        let file = device.open("reserve", crate::device::Caching::Cached).ok()?;
+        Some(file.len().unwrap())
+    };
+    drop(open(100_000));
+    assert_eq!(kept(), Some(100_000));
+    drop(open(50_000));
+    assert_eq!(kept(), Some(50_000), "of another length: made anew");
+    drop(open(0));
+    assert_eq!(kept(), None, "none is wanted");
+    // what a crash in the middle leaves
+    device.create("reserve", 7, crate::device::Caching::Cached).unwrap();
+    let store = open(50_000);
+    assert_eq!(kept(), Some(50_000));
+    drop(store);
+    drop(open(0));
+    // no more room than that: it is left to those who commit
+    device.inject(Fault::Capacity(1 << 30));
+    let used = (1 << 30) - device.free().unwrap().unwrap();
+    device.heal();
+    device.inject(Fault::Capacity(used + 90_000));
+    drop(open(50_000));
+    assert_eq!(kept(), None);
+    device.heal();
+    drop(open(50_000));
+    assert_eq!(kept(), Some(50_000));
+}

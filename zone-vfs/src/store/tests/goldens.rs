@@ -1,4 +1,5 @@
-//! Stores of every released format, as they were written, open and hold what was put into them.
+//! Stores of every format, as they were written, open and hold what was put into them. Nothing is released: until then
+//! that of format 1 is written anew when its layout changes.
 //!
 //! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes one of the current format.
 

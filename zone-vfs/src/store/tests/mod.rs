@@ -18,6 +18,7 @@ mod goldens;
 mod index;
 mod memory;
 mod model;
+mod old_versions;
 mod policies;
 mod reap;
 mod refusals;

@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::*;
 use crate::zone::Access;
 
-const NOW: Option<Duration> = Some(Duration::ZERO);
+pub const NOW: Option<Duration> = Some(Duration::ZERO);
 
-fn versions(older_than: Option<Duration>, newest: usize) -> ReapPolicy {
+pub fn versions(older_than: Option<Duration>, newest: usize) -> ReapPolicy {
     let versions = VersionPolicy { older_than, newest };
     ReapPolicy { keep: KeepPolicy { versions, ..KeepPolicy::default() }, ..ReapPolicy::default() }
 }
 
 /// An agent whose fact had eight contents of 30,000 bytes, one in each of its turns.
-fn learned(store: &Store) -> Arc<Disk> {
+pub fn learned(store: &Store) -> Arc<Disk> {
     let a = create(store, "a");
     for seed in 0..8 {
         a.begin(TurnStyle::Transaction, b"").unwrap();
@@ -24,7 +24,7 @@ fn learned(store: &Store) -> Arc<Disk> {
     a
 }
 
-fn contents(disk: &Disk, zone: u16, path: &str) -> usize {
+pub fn contents(disk: &Disk, zone: u16, path: &str) -> usize {
     let access = access();
     let entries = disk.zone(zone, |zone| {
         let file = zone.find_past(access, path.as_bytes()).unwrap();
@@ -92,7 +92,7 @@ fn old_versions_go_with_the_generations_that_have_them() {
     // six of the fact's, two of each of the two others
     assert_eq!((report.versions.events, report.versions.bytes), (10, 6 * 30_000 + 4 * 10));
     assert_eq!(contents(&a, SEMANTIC, "fact"), 2);
-    assert_eq!(a.generation(a.head()).unwrap().cause, Cause::Operated);
+    assert_eq!(a.generation(a.head()).unwrap().cause, Cause::Reaped { paused: None });
     assert!(report.needed > 8 * 30_000, "generations have them: {report:?}");
     let few = ReapPolicy::keeping(KeepGenerations { turns: 0, sides: 0, pauses: 0 });
     let report = store.reap(&few, false).unwrap();

@@ -173,7 +173,8 @@ impl Memory {
             .collect();
         if let (Some((first, _)), Some((last, _))) = (taken.first(), taken.last()) {
             // until now, those did not count
-            past.events.insert((last.next(), Inode::ROOT), moved(Version(first.0 - 1)));
+            let at = (last.next(), Inode::ROOT);
+            past.events.entry(at).or_insert_with(|| moved(Version(first.0 - 1)));
         }
         past.numbers.extend(taken);
         let (number, entry) = (past.next, past.next_change);

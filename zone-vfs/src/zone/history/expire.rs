@@ -8,10 +8,19 @@
 //! A rewind makes two stretches of events one after another, of which what is between does not count. So an
 //! event after the horizon may lead to before it: how the zone stood there stays, too.
 //!
-//! The horizon is noted first and never goes back. All that goes is before it, where nothing looks any more, so
-//! what is taken in several parts is whole after each.
+//! Where more was given back before, by a policy that keeps less or after which a rewind brought something back, the
+//! horizon of the zone is a later one, and stays so: before that, how the zone stood is not told any more. What goes
+//! next is found from the age of events all the same.
+//!
+//! What goes is found on the zone as it stood, in one walk, and taken in parts, between which others work on the zone:
+//! as long as nothing else changes it, the parts are right. The horizon is noted with the first and never goes back.
+//! All that goes is before it, where nothing looks any more, so what is taken in several parts is whole after each:
+//! names go first, the older ones before those that say that they ended; then events, the newest first, since
+//! content is an earlier event's than those that name it; and deletions last, before which something else would be
+//! in effect.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 use std::ops::Bound;
 
 use super::super::{Access, Result, Zone};
@@ -21,8 +30,8 @@ use crate::contract::Operation;
 use crate::id::{Inode, Timestamp, Version};
 use crate::tree::{Body, Key, Name, Part, Value, VersionKind, VersionRecord};
 
-/// Events that one [`Zone::reap_versions`] takes, at most.
-pub const MAX_REAPED_EVENTS: usize = 1 << 14;
+/// Events, and as many names, that one [`Zone::old_versions`] finds, at most.
+pub const MAX_OLD_VERSIONS: usize = if cfg!(test) { 16 } else { 1 << 20 };
 
 /// Which versions a zone keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +42,7 @@ pub struct KeepVersions {
     pub newest: usize,
 }
 
-/// What [`Zone::reap_versions`] took.
+/// What was taken of a zone's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReapedVersions {
     /// Versions, and deletions and renames.
@@ -42,14 +51,60 @@ pub struct ReapedVersions {
     pub names: u64,
     /// What the events had added to the history. Bytes.
     pub bytes: u64,
-    /// There is more that the policy does not keep: to be called again.
-    pub more: bool,
+    has_changed: bool,
 }
 
 impl ReapedVersions {
     /// Whether nothing was taken, and nothing has changed.
     pub fn is_nothing(&self) -> bool {
-        self.events == 0 && self.names == 0
+        !self.has_changed
+    }
+
+    pub(in super::super) fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.names += other.names;
+        self.bytes += other.bytes;
+        self.has_changed |= other.has_changed;
+    }
+}
+
+/// What a policy does not keep of a zone, as it was [found](Zone::old_versions).
+#[derive(Clone, Debug, Default)]
+pub struct OldVersions {
+    horizon: Version,
+    /// In the order of keys, the last first.
+    names: Vec<Key>,
+    /// In their order, of which the last go first.
+    events: Vec<Old>,
+    more: bool,
+}
+
+/// An event that is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Old {
+    is_no_deletion: bool,
+    version: Version,
+    file: Inode,
+}
+
+impl OldVersions {
+    /// Whether all is kept.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.events.is_empty()
+    }
+
+    /// Whether there is more than one look has [found](MAX_OLD_VERSIONS): when this has gone, look again.
+    pub fn is_cut_short(&self) -> bool {
+        self.more
+    }
+
+    /// What is to go next: so many events or names, at most.
+    #[must_use]
+    pub fn part(&mut self, max: usize) -> Self {
+        let names = self.names.split_off(self.names.len().saturating_sub(max));
+        let more = max - names.len();
+        let events = self.events.split_off(self.events.len().saturating_sub(more));
+        Self { horizon: self.horizon, names, events, more: false }
     }
 }
 
@@ -58,17 +113,30 @@ struct Gone {
     file: Inode,
     version: Version,
     owns_content: bool,
+    /// The number is this event's, and not another's that a rewind shares.
+    is_counted: bool,
     added: u64,
 }
 
 /// What is found on one walk through the history.
 #[derive(Default)]
 struct Found {
-    gone: Vec<Gone>,
+    /// The last so many events that go, in the order of these.
+    gone: BinaryHeap<Reverse<Old>>,
     names: Vec<Key>,
-    /// Versions whose content something needs that stays.
+    /// Versions whose content something needs that is no event.
     needed: HashSet<Version>,
     more: bool,
+}
+
+impl Found {
+    fn goes(&mut self, old: Old) {
+        self.gone.push(Reverse(old));
+        if self.gone.len() > MAX_OLD_VERSIONS {
+            self.gone.pop();
+            self.more = true;
+        }
+    }
 }
 
 /// The event after which everything is kept, and those before at which the zone's state is.
@@ -80,61 +148,105 @@ struct Horizon {
 }
 
 impl Zone {
-    /// Takes versions out of the history that the policy does not keep; see the module's text. What is `held`, the
-    /// content of versions that someone has open elsewhere, stays readable. For the host alone, in semantic memory,
-    /// between turns. Walks the whole zone.
+    /// What the policy does not keep; see the module's text. What is `held`, the content of versions that someone has
+    /// open elsewhere, is kept. For the host alone, in semantic memory, between turns. Walks the whole zone.
+    pub fn old_versions(
+        &self,
+        access: Access,
+        keep: KeepVersions,
+        held: &BTreeSet<Version>,
+    ) -> Result<OldVersions> {
+        self.check(access, Operation::ReapVersions)?;
+        let before = Timestamp(keep.since.0.saturating_sub(1));
+        let at = self.event_at(before)?;
+        if at == Version(0) {
+            return Ok(OldVersions::default());
+        }
+        let mut found = Found { needed: held.iter().copied().collect(), ..Found::default() };
+        let horizon = self.horizon(at)?;
+        let current = self.needed_by_files(&mut found.needed)?;
+        self.find(&horizon, keep.newest, &current, &mut found)?;
+        found.names.reverse();
+        let events = found.gone.into_sorted_vec().into_iter().rev().map(|Reverse(it)| it).collect();
+        Ok(OldVersions { horizon: at, names: found.names, events, more: found.more })
+    }
+
+    /// Takes a [part](OldVersions::part) of what was found on this zone, to which nothing has happened since but that
+    /// the parts before were taken. What is open by now stays. On an error nothing has changed.
+    pub fn take_versions(&mut self, access: Access, old: &OldVersions) -> Result<ReapedVersions> {
+        self.check(access, Operation::ReapVersions)?;
+        // all is read before anything changes
+        let mut gone = Vec::with_capacity(old.events.len());
+        for Old { version, file, .. } in old.events.iter().rev() {
+            let Some(Value::Version(record)) = self.state.get(&Key::version(*file, *version))? else {
+                continue;
+            };
+            let (added, owns_content) = (record.added, record.content == Some(*version));
+            if owns_content {
+                if self.open.contains_key(&version.inode()) {
+                    continue;
+                }
+                content::load(&self.state, *version)?;
+            }
+            let numbered = self.state.get(&Key::event(*version))?;
+            let is_counted = matches!(numbered, Some(Value::Event(event)) if event.file == *file);
+            gone.push(Gone { file: *file, version: *version, owns_content, is_counted, added });
+        }
+        self.state.prepare(&old.names.iter().collect::<Vec<_>>())?;
+        let mut reaped = ReapedVersions::default();
+        if gone.is_empty() && old.names.is_empty() {
+            return Ok(reaped);
+        }
+        let counters = &mut self.counters;
+        counters.reaped = counters.reaped.max(old.horizon);
+        counters.horizon = counters.horizon.max(old.horizon);
+        (reaped.has_changed, reaped.names) = (true, old.names.len() as u64);
+        for key in old.names.iter().rev() {
+            self.state.remove(key.clone())?;
+        }
+        for it in gone {
+            if it.owns_content {
+                remove_content(&mut self.state, it.version)?;
+            }
+            self.state.remove(Key::version(it.file, it.version))?;
+            if it.is_counted {
+                self.state.remove(Key::event(it.version))?;
+                let past = &mut self.counters.past;
+                past.bytes = past.bytes.saturating_sub(it.added);
+                past.inodes = past.inodes.saturating_sub(1);
+                reaped.events += 1;
+                reaped.bytes += it.added;
+            }
+        }
+        Ok(reaped)
+    }
+
+    /// Takes all that the policy does not keep: [finds](Self::old_versions) it, and [takes](Self::take_versions) it.
     pub fn reap_versions(
         &mut self,
         access: Access,
         keep: KeepVersions,
         held: &BTreeSet<Version>,
     ) -> Result<ReapedVersions> {
-        self.check(access, Operation::ReapVersions)?;
-        let before = Timestamp(keep.since.0.saturating_sub(1));
-        let at = self.event_at(before)?.max(self.counters.horizon);
-        if at == Version(0) {
-            return Ok(ReapedVersions::default());
-        }
-        let mut found = Found { needed: held.clone().into_iter().collect(), ..Found::default() };
-        let horizon = self.horizon(at)?;
-        let current = self.needed_by_files(&mut found.needed)?;
-        self.find(&horizon, keep.newest, &current, &mut found)?;
-        let Found { mut gone, names, needed, more } = found;
-        gone.retain(|it| !it.owns_content || !needed.contains(&it.version));
-        if gone.is_empty() && names.is_empty() {
-            return Ok(ReapedVersions::default());
-        }
-        // all is read before anything changes
-        for it in &gone {
-            self.state.prepare(&[&Key::version(it.file, it.version), &Key::event(it.version)])?;
-            if it.owns_content {
-                content::load(&self.state, it.version)?;
+        let mut reaped = ReapedVersions::default();
+        loop {
+            let old = self.old_versions(access, keep, held)?;
+            let taken = self.take_versions(access, &old)?;
+            reaped.add(taken);
+            if taken.is_nothing() || !old.is_cut_short() {
+                return Ok(reaped);
             }
         }
-        self.state.prepare(&names.iter().collect::<Vec<_>>())?;
-        self.counters.horizon = at;
-        let mut reaped =
-            ReapedVersions { events: gone.len() as u64, names: names.len() as u64, bytes: 0, more };
-        for it in gone {
-            if it.owns_content {
-                remove_content(&mut self.state, it.version)?;
-            }
-            self.state.remove(Key::version(it.file, it.version))?;
-            self.state.remove(Key::event(it.version))?;
-            reaped.bytes += it.added;
-            let past = &mut self.counters.past;
-            past.bytes = past.bytes.saturating_sub(it.added);
-            past.inodes = past.inodes.saturating_sub(1);
-        }
-        for key in names {
-            self.state.remove(key)?;
-        }
-        Ok(reaped)
     }
 
     /// The last event before which the history is not whole any more; 0 where all of it is there.
     pub fn horizon_of_history(&self) -> Version {
         self.counters.horizon
+    }
+
+    /// The content of versions that somebody has open, among other numbers of files.
+    pub(crate) fn open_versions(&self) -> impl Iterator<Item = Version> {
+        self.open.keys().map(|inode| Version(inode.0))
     }
 
     fn horizon(&self, at: Version) -> Result<Horizon> {
@@ -154,7 +266,7 @@ impl Zone {
     fn needed_by_files(&self, needed: &mut HashSet<Version>) -> Result<BTreeMap<Inode, Version>> {
         let mut current = BTreeMap::new();
         // whoever has an old version open
-        needed.extend(self.open.keys().map(|inode| Version(inode.0)));
+        needed.extend(self.open_versions());
         for entry in self.state.tree.entries(&*self.state.store)? {
             match entry? {
                 (key, Value::Inode(record)) => match record.body {
@@ -212,9 +324,6 @@ impl Zone {
                 (Part::Named(_, version), Value::Named(target)) => named.push((*version, target.is_some())),
                 _ => {}
             }
-            if found.gone.len() + found.names.len() > MAX_REAPED_EVENTS {
-                found.more = true;
-            }
         }
         horizon.sort_out(file, &events, current.get(&file), newest, found);
         horizon.sort_names(name, &named, found);
@@ -238,30 +347,31 @@ impl Horizon {
             .filter_map(|point| point.last_of(events.iter().map(|(version, _)| *version)))
             .collect();
         let mut versions = 0;
+        // the content of these, which an earlier event of the same file has
+        let mut needed = HashSet::new();
+        // from the newest on: what needs content comes before what has it
         for (version, record) in events.iter().rev() {
             let is_newest = record.has_content() && {
                 versions += 1;
                 current.is_some() && versions <= newest
             };
+            let owns_content = record.content == Some(*version);
             // the horizon itself says when it was
             let stays = *version >= self.at
                 || is_newest
                 || current == Some(version)
                 || record.kind == VersionKind::Forgotten
+                || owns_content && (needed.contains(version) || found.needed.contains(version))
                 || if file == Inode::ROOT {
                     self.moves.contains(version)
                 } else {
                     in_effect.contains(version) && !self.is_over(record)
                 };
             if stays {
-                found.needed.extend(record.content);
-            } else if !found.more {
-                found.gone.push(Gone {
-                    file,
-                    version: *version,
-                    owns_content: record.content == Some(*version),
-                    added: record.added,
-                });
+                needed.extend(record.content.filter(|content| content != version));
+            } else {
+                let is_no_deletion = record.kind != VersionKind::Tombstone;
+                found.goes(Old { is_no_deletion, version: *version, file });
             }
         }
     }
@@ -284,8 +394,13 @@ impl Horizon {
         for (version, is_something) in named {
             let stays = *version > self.at || in_effect.contains(version) && (*is_something || something);
             something |= stays && *is_something;
-            if !stays && !found.more {
+            if stays {
+                continue;
+            }
+            if found.names.len() < MAX_OLD_VERSIONS {
                 found.names.push(Key::named(directory, name.clone(), *version));
+            } else {
+                found.more = true;
             }
         }
     }

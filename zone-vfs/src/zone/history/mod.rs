@@ -27,7 +27,7 @@ mod rewind;
 mod time;
 pub(super) mod view;
 
-pub use expire::{KeepVersions, MAX_REAPED_EVENTS, ReapedVersions};
+pub use expire::{KeepVersions, MAX_OLD_VERSIONS, OldVersions, ReapedVersions};
 pub use query::{Deleted, VersionEntry};
 pub use restore::Forgotten;
 
@@ -93,8 +93,13 @@ impl Zone {
         Version(self.counters.next_inode.0)
     }
 
-    /// Checks that the history may grow.
+    /// Checks that the history may grow by an event.
     pub(super) fn afford_past(&self) -> Result<()> {
+        self.afford_events(1)
+    }
+
+    /// Checks that the history may grow by so many events.
+    fn afford_events(&self, more: u64) -> Result<()> {
         let (past, quota) = (self.counters.charged_past(), self.quota);
         let bytes = quota.bytes.saturating_mul(HISTORY_SHARE);
         let events = quota.inodes.saturating_mul(HISTORY_SHARE);
@@ -106,8 +111,8 @@ impl Zone {
         if past.bytes > bytes {
             return full(Measure::HistoryBytes, past.bytes, 0, bytes);
         }
-        if past.inodes >= events {
-            return full(Measure::HistoryEvents, past.inodes, 1, events);
+        if past.inodes.saturating_add(more) > events {
+            return full(Measure::HistoryEvents, past.inodes, more, events);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! A zone as it stood at an event.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 
 use super::super::state::State;
-use super::super::{ErrorCode, Result, Zone};
+use super::super::{ErrorCode, MAX_DIRECTORY_DEPTH, Result, Zone, ZoneError};
 use crate::id::{Inode, Timestamp, Version};
 use crate::tree::{FileKind, Key, Name, Part, TreeError, Value, VersionKind, VersionRecord};
 
@@ -11,8 +12,16 @@ use crate::tree::{FileKind, Key, Name, Part, TreeError, Value, VersionKind, Vers
 /// back. Ranges of numbers, the latest first, both ends included.
 pub(super) struct Counted(Vec<(Version, Version)>);
 
-/// Files and directories that one path is sought among, at most.
-const MAX_SOUGHT: usize = 1024;
+/// Entries of directories, then and now, that one path is sought among, at most.
+const MAX_SOUGHT: usize = 1 << 14;
+
+/// What was looked at for one path.
+#[derive(Default)]
+struct Search {
+    entries: usize,
+    /// Directories below which the last so many names of the path never led anywhere.
+    failed: HashSet<(Inode, usize)>,
+}
 
 /// What a name stands for: the file, and what it is.
 type Target = (Inode, FileKind);
@@ -153,36 +162,48 @@ impl Zone {
     }
 
     /// The file or directory that is at a path from the root, or that was there last: also where a directory on the
-    /// way is another than the one in which it was.
+    /// way is another than the one in which it was. Looks at so many entries of directories at most, then and now.
     pub(in super::super) fn last_at(&self, path: &[u8]) -> Result<Target> {
-        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let names: Vec<Name> =
-            names.map(|name| Name::new(name).ok_or(ErrorCode::Invalid)).collect::<Result<_, _>>()?;
-        let mut left = MAX_SOUGHT;
-        let found = self.last_below((Inode::ROOT, FileKind::Directory), &names, &mut left)?;
+        let mut search = Search::default();
+        let found = self.last_at_by(path, &mut search)?;
+        if found.is_none() && search.entries >= MAX_SOUGHT {
+            return Err(ZoneError::rule(
+                ErrorCode::NoEntry,
+                "the path has led to too much to look through all of it",
+            ));
+        }
         found.ok_or_else(|| ErrorCode::NoEntry.into())
     }
 
-    fn last_below(&self, at: Target, names: &[Name], left: &mut usize) -> Result<Option<Target>> {
+    fn last_at_by(&self, path: &[u8], search: &mut Search) -> Result<Option<Target>> {
+        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let names: Vec<Name> =
+            names.map(|name| Name::new(name).ok_or(ErrorCode::Invalid)).collect::<Result<_, _>>()?;
+        if names.len() > MAX_DIRECTORY_DEPTH + 1 {
+            return Ok(None);
+        }
+        self.last_below((Inode::ROOT, FileKind::Directory), &names, search)
+    }
+
+    fn last_below(&self, at: Target, names: &[Name], search: &mut Search) -> Result<Option<Target>> {
         let Some((name, rest)) = names.split_first() else { return Ok(Some(at)) };
-        let mut tried = Vec::new();
+        if search.failed.contains(&(at.0, names.len())) {
+            return Ok(None);
+        }
         let mut next = self.state.dirent(at.0, name)?;
         let mut last = Some(Version(u64::MAX));
         loop {
+            if search.entries >= MAX_SOUGHT {
+                return Ok(None);
+            }
+            search.entries += 1;
             if let Some(target) = next.take()
-                && !tried.contains(&target)
+                && let Some(found) = self.last_below(target, rest, search)?
             {
-                if *left == 0 {
-                    return Ok(None);
-                }
-                *left -= 1;
-                if let Some(found) = self.last_below(target, rest, left)? {
-                    return Ok(Some(found));
-                }
-                tried.push(target);
+                return Ok(Some(found));
             }
             // what the name stood for before, the latest first
-            let Some(until) = last else { return Ok(None) };
+            let Some(until) = last else { break };
             let key = Key::named(at.0, name.clone(), until);
             match self.state.history.last_until(&*self.state.store, &key)? {
                 Some((Key { inode, part: Part::Named(of, version) }, Value::Named(target)))
@@ -191,9 +212,19 @@ impl Zone {
                     next = *target;
                     last = version.0.checked_sub(1).map(Version);
                 }
-                _ => return Ok(None),
+                _ => break,
             }
         }
+        search.failed.insert((at.0, names.len()));
+        Ok(None)
+    }
+
+    /// How many entries are looked at for a path.
+    #[cfg(test)]
+    pub(crate) fn entries_sought(&self, path: &[u8]) -> Result<usize> {
+        let mut search = Search::default();
+        self.last_at_by(path, &mut search)?;
+        Ok(search.entries)
     }
 }
 

@@ -50,6 +50,12 @@ impl Zone {
         self.afford_past()?;
         let old = if there { self.record(file)?.size } else { 0 };
         self.afford(record.size.saturating_sub(old), u64::from(!there))?;
+        // what is to be read of the file itself, before a directory is made for it
+        self.state.prepare(&[
+            &Key::inode(file),
+            &Key::version(file, self.next_event()),
+            &Key::draft(file),
+        ])?;
         let place = if there { self.place_of(file)? } else { self.place_to_return(access, file)? };
         self.prepare_event(file, &[&place])?;
         let event = Event {
@@ -71,7 +77,6 @@ impl Zone {
                 Ok(version)
             });
         }
-        self.state.prepare(&[&Key::inode(file)])?;
         let version = self.note(access.mount.principal, access.now, event)?;
         let target = Value::Named(Some((file, FileKind::Regular)));
         self.state.put(Key::named(place.parent, place.name.clone(), version), target)?;
@@ -104,8 +109,8 @@ impl Zone {
         Ok(NamedPlace { parent, name: place.name })
     }
 
-    /// The directory at the path that a place had. What is not there is made; a name that something else has now is
-    /// refused, before anything is made.
+    /// The directory at the path that a place had, for the file that comes back there. What is not there is made; a
+    /// name that something else has now is refused, and so is what there is no room for, before anything is made.
     fn directories_again(&mut self, access: Access, place: &NamedPlace) -> Result<Inode> {
         let path = self.path_of_place(place)?.ok_or(ErrorCode::NoEntry)?;
         let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
@@ -124,7 +129,10 @@ impl Zone {
             }
         }
         self.check(access, Operation::CreateDirectory)?;
-        self.afford(0, (names.len() - missing) as u64 + 1)?;
+        // none can lie too deep: `path_of_place` gives no such path. With the file itself
+        let more = (names.len() - missing) as u64 + 1;
+        self.afford(0, more)?;
+        self.afford_events(more)?;
         for name in &names[missing..] {
             at = self.mkdir(access, at, name)?;
         }

@@ -50,8 +50,12 @@ impl Zone {
         self.note(Principal::Host, at, event)
     }
 
-    /// Notes that what came before `version` counts only up to `to`. The number may be another event's.
+    /// Notes that what came before `version` counts only up to `to`. The number may be another event's, or that
+    /// of a rewind, with which what came before does not count already.
     fn put_moved(&mut self, version: Version, to: Version, at: Timestamp) -> Result<()> {
+        if self.state.get(&Key::version(Inode::ROOT, version))?.is_some() {
+            return Ok(());
+        }
         let Event { file, kind, is, place, from, size, hash, content, added } = moved(to)?;
         let (by, turn) = (Principal::Host, self.turn);
         let record = VersionRecord { at, by, turn, kind, file: is, place, from, size, hash, content, added };
@@ -83,8 +87,8 @@ impl Zone {
     /// between is not, where there was any of this; gives whether it is.
     fn take_history(&mut self, target: &ZoneRoot, left: &ZoneRoot) -> Result<bool> {
         let store = self.state.store.clone();
-        let horizon = left.counters.horizon;
-        let last = Version(target.counters.next_inode.0.saturating_sub(1)).min(horizon);
+        let reaped = left.counters.reaped;
+        let last = Version(target.counters.next_inode.0.saturating_sub(1)).min(reaped);
         let mut is_whole = true;
         let mut stale: Vec<Key> = Vec::new();
         let mut taken: Vec<(Key, Value)> = Vec::new();
@@ -111,7 +115,7 @@ impl Zone {
         let mut span: Option<(Version, Version)> = None;
         for (key, value) in taken {
             if let Part::Version(version) | Part::Named(_, version) | Part::Event(version) = &key.part {
-                is_whole &= *version > horizon;
+                is_whole &= *version > reaped;
             }
             if matches!(key.part, Part::Content | Part::Piece(_))
                 && self.is_forgotten(Version(key.inode.0))?
@@ -120,7 +124,7 @@ impl Zone {
             }
             if let (Part::Event(version), Value::Event(event)) = (&key.part, &value) {
                 // what a policy gave back counts as ever
-                if *version > horizon {
+                if *version > reaped {
                     let (first, last) = span.unwrap_or((*version, *version));
                     span = Some((first.min(*version), last.max(*version)));
                 }

@@ -166,9 +166,10 @@ fn changes_are_written_as_they_were() {
         latest: Timestamp(7),
         inherited: Usage { bytes: 2, inodes: 1 },
         inherited_past: Usage::default(),
-        horizon: Version(8),
+        horizon: Version(9),
+        reaped: Version(8),
     };
-    assert_eq!(encode(Change::Counters(counters)), [4, 0xac, 2, 1, 2, 3, 4, 5, 6, 7, 2, 1, 0, 0, 8]);
+    assert_eq!(encode(Change::Counters(counters)), [4, 0xac, 2, 1, 2, 3, 4, 5, 6, 7, 2, 1, 0, 0, 9, 8]);
 }
 
 #[test]

@@ -25,9 +25,7 @@ fn keep(second: u64, newest: usize) -> KeepVersions {
 }
 
 fn reap(zone: &mut Zone, second: u64, newest: usize) -> u64 {
-    let reaped = zone.reap_versions(host(1000), keep(second, newest), &BTreeSet::new()).unwrap();
-    assert!(!reaped.more);
-    reaped.events
+    zone.reap_versions(host(1000), keep(second, newest), &BTreeSet::new()).unwrap().events
 }
 
 fn sizes(zone: &Zone, file: Inode) -> Vec<u64> {
@@ -123,6 +121,115 @@ fn drafts_rollbacks_and_tombstones_of_forgetting_keep_what_they_need() {
     assert_eq!(content(&mut zone, file), b"x!x");
     let left = zone.history(agent(0), gone, None, 10).unwrap();
     assert!(!left.is_empty() && left.iter().all(|it| it.record.kind == VersionKind::Forgotten), "{left:?}");
+}
+
+#[test]
+fn a_rewind_to_before_a_reaping_makes_nothing_older() {
+    let store: Arc<dyn ChunkStore> = store();
+    let mut zone = Zone::new(ZoneKind::Semantic, Quota::default(), Timestamp(1), store.clone());
+    put(&mut zone, 1, "first", b"1");
+    let first = put(&mut zone, 3, "first", b"22");
+    let early = zone.snapshot().unwrap();
+    put(&mut zone, 10, "first", b"333");
+    assert_eq!(reap(&mut zone, 11, 0), 2);
+    let recent = put(&mut zone, 41, "recent", b"4444");
+    put(&mut zone, 42, "recent", b"55555");
+    let left = zone.snapshot().unwrap();
+    let back = early.rewound(&left, Timestamp(43 * SECOND), &store).unwrap();
+    let mut zone = Zone::from_root(back, store.clone());
+    assert_eq!(sizes(&zone, first), [1, 2, 3], "what was given back is there again");
+    assert_eq!(reap(&mut zone, 14, 0), 1, "what was replaced before is old again");
+    assert_eq!((sizes(&zone, first), sizes(&zone, recent)), (vec![2, 3], vec![4, 5]));
+    // how it stood is told from the rewind on
+    let asof = |zone: &Zone, second| {
+        let path = format!(".asof/1970-01-01T00:00:{second}Z/first");
+        zone.resolve(agent(0), ROOT, path.as_bytes(), true)
+    };
+    assert_eq!(code(asof(&zone, 42)), ErrorCode::NoEntry);
+    asof(&zone, 43).unwrap();
+    reap(&mut zone, 44, 0);
+    assert_eq!((sizes(&zone, first), sizes(&zone, recent)), (vec![2], vec![]), "it is old by now");
+}
+
+/// Every version of which it is said that it has content has it.
+fn reads(zone: &Zone) {
+    for ((version, file), record) in zone.all_events().unwrap() {
+        if record.has_content() {
+            let mut bytes = vec![0; record.size as usize];
+            zone.read_version(agent(0), file, version, 0, &mut bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn more_than_is_found_at_once_goes_in_parts_each_of_which_is_whole() {
+    let mut zone = zone(ZoneKind::Semantic);
+    let many = 2 * MAX_OLD_VERSIONS as u64;
+    let mut file = ROOT;
+    for age in 1..=many {
+        file = put(&mut zone, age, "fact", &age.to_le_bytes());
+        put(&mut zone, age, &format!("gone{age}"), b"gone");
+    }
+    // the first so many versions all have what later ones need
+    for entry in zone.history(agent(0), file, None, 1000).unwrap() {
+        zone.rollback(host(many + 1), file, entry.version, Expected::Any).unwrap();
+        zone.end_turn();
+    }
+    for age in 1..=many {
+        zone.unlink(agent((many + 2) * SECOND), ROOT, format!("gone{age}").as_bytes()).unwrap();
+        zone.end_turn();
+    }
+    zone.drain_changes(&DrainLimits::default()).unwrap();
+    let before = zone.counters.past;
+    let (mut taken, mut rounds) = (ReapedVersions::default(), 0);
+    loop {
+        let mut old = zone.old_versions(host(2000), keep(2000, 0), &BTreeSet::new()).unwrap();
+        while !old.is_empty() {
+            let part = old.part(5);
+            let found = zone.take_versions(host(2000), &part).unwrap();
+            assert!(found.events + found.names <= 5);
+            taken.add(found);
+            reads(&zone);
+            let left = zone.deleted(agent(0), None, 1000).unwrap();
+            assert!(left.iter().all(|it| it.at.0 == (many + 2) * SECOND), "{left:?}");
+        }
+        rounds += 1;
+        if !old.is_cut_short() {
+            break;
+        }
+    }
+    assert!(rounds > 2, "{rounds}");
+    // what stays is what the file holds, the version that has this, and when the last of the others went
+    assert_eq!(zone.all_events().unwrap().len() as u64, before.inodes - taken.events);
+    assert_eq!(sizes(&zone, file), [8, 8]);
+    assert_eq!(zone.counters.past.inodes, before.inodes - taken.events);
+    assert_eq!(zone.counters.past.inodes, 3);
+    assert_eq!(zone.deleted(agent(0), None, 1000).unwrap().len(), 0);
+}
+
+#[test]
+fn a_number_that_two_share_is_taken_once() {
+    let store: Arc<dyn ChunkStore> = store();
+    let mut zone = Zone::new(ZoneKind::Semantic, Quota::default(), Timestamp(1), store.clone());
+    put(&mut zone, 10, "fact", b"one");
+    zone.drain_changes(&DrainLimits::default()).unwrap();
+    let early = zone.snapshot().unwrap();
+    put(&mut zone, 20, "fact", b"failed");
+    let failed = zone.snapshot().unwrap();
+    let mut zone = Zone::from_root(early.after(&failed), store.clone());
+    put(&mut zone, 30, "other", b"of the number behind the failed turn's");
+    let left = zone.snapshot().unwrap();
+    let root = failed.rewound(&left, Timestamp(40 * SECOND), &store).unwrap();
+    let mut zone = Zone::from_root(root, store.clone());
+    let (events, numbers) = (zone.all_events().unwrap(), zone.all_numbers().unwrap());
+    assert!(events.len() > numbers.len(), "a number is shared: {events:?}");
+    put(&mut zone, 50, "fact", b"now");
+    put(&mut zone, 60, "other", b"now");
+    reap(&mut zone, 1000, 0);
+    let (events, numbers) = (zone.all_events().unwrap(), zone.all_numbers().unwrap());
+    let counted = events.iter().filter(|((version, file), _)| numbers.contains(&(*version, *file))).count();
+    assert_eq!((counted, zone.counters.past.inodes), (numbers.len(), numbers.len() as u64));
+    reads(&zone);
 }
 
 #[test]

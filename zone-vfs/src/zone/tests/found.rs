@@ -1,7 +1,7 @@
 //! Faults that were found by people who used it, and by those who tried to break it.
 
 use super::*;
-use crate::id::ChangeSequence;
+use crate::id::{ChangeSequence, Turn};
 use crate::tree::ChangeKind;
 
 const ROOT: Inode = Inode::ROOT;
@@ -124,4 +124,91 @@ fn a_file_comes_back_with_the_folders_that_it_was_in() {
     put(&mut zone, 4, "d", b"a file");
     let refused = zone.rollback(host(5), file, version, Expected::Missing);
     assert_eq!(code(refused), ErrorCode::NotDirectory);
+}
+
+#[test]
+fn a_path_is_not_sought_in_the_same_place_again_and_again() {
+    let mut zone = zone(ZoneKind::Semantic);
+    let mut turn = 1;
+    let mut next = |zone: &mut Zone| {
+        zone.end_turn();
+        turn += 1;
+        zone.begin_turn(Turn(turn));
+    };
+    let many = 40;
+    // one directory that was `b` in each of those that were `a`
+    zone.mkdir(agent(3), ROOT, b"moved").unwrap();
+    next(&mut zone);
+    let mut from = "moved".to_string();
+    for number in 0..many {
+        zone.mkdir(agent(3), ROOT, b"a").unwrap();
+        zone.rename(agent(3), (ROOT, from.as_bytes()), (ROOT, b"a/b")).unwrap();
+        next(&mut zone);
+        let old = format!("old{number}");
+        zone.rename(agent(3), (ROOT, b"a"), (ROOT, old.as_bytes())).unwrap();
+        next(&mut zone);
+        from = format!("{old}/b");
+    }
+    zone.mkdir(agent(3), ROOT, b"x").unwrap();
+    next(&mut zone);
+    let (there, back) = (format!("{from}/c"), "x");
+    for _ in 0..many {
+        zone.rename(agent(3), (ROOT, back.as_bytes()), (ROOT, there.as_bytes())).unwrap();
+        next(&mut zone);
+        zone.rename(agent(3), (ROOT, there.as_bytes()), (ROOT, back.as_bytes())).unwrap();
+        next(&mut zone);
+    }
+    let entries = zone.entries_sought(b"a/b/c/none").unwrap();
+    assert!(entries < 12 * many, "{entries}");
+    assert_eq!(code(zone.find_past(agent(4), b"a/b/c/none")), ErrorCode::NoEntry);
+    zone.find_past(agent(4), b"a/b/c").unwrap();
+    // and what is all in one place has an end
+    let from = zone.resolve(agent(3), ROOT, b"x", true).unwrap();
+    for _ in 0..9_000 {
+        zone.rename(agent(3), (ROOT, b"x"), (ROOT, b"y")).unwrap();
+        next(&mut zone);
+        zone.rename(agent(3), (ROOT, b"y"), (ROOT, b"x")).unwrap();
+        next(&mut zone);
+    }
+    assert_eq!(zone.find_past(agent(4), b"x").unwrap(), from);
+    let refused = zone.find_past(agent(4), b"x/none").unwrap_err();
+    assert!(refused.to_string().contains("too much to look through"), "{refused}");
+}
+
+#[test]
+fn a_rollback_that_the_history_has_no_room_for_makes_nothing() {
+    let quota = Quota { inodes: 6, ..Quota::default() };
+    let mut zone = Zone::new(ZoneKind::Semantic, quota, Timestamp(1), store());
+    let mut turn = 1;
+    let mut next = |zone: &mut Zone| {
+        zone.end_turn();
+        turn += 1;
+        zone.begin_turn(Turn(turn));
+    };
+    zone.mkdir(agent(3), ROOT, b"a").unwrap();
+    zone.mkdir(agent(3), ROOT, b"a/b").unwrap();
+    let file = make(&mut zone, "a/b/fact", b"one");
+    zone.close_writer(file).unwrap();
+    next(&mut zone);
+    let first = zone.history(agent(3), file, None, 1).unwrap()[0].version;
+    zone.unlink(agent(3), ROOT, b"a/b/fact").unwrap();
+    zone.rmdir(agent(3), ROOT, b"a/b").unwrap();
+    zone.rmdir(agent(3), ROOT, b"a").unwrap();
+    next(&mut zone);
+    let other = make(&mut zone, "other", b"");
+    let mut content = 0u32;
+    // one more event fits: the first folder
+    while zone.counters.past.inodes < 6 * HISTORY_SHARE - 1 {
+        zone.append(agent(3), other, &content.to_le_bytes()).unwrap();
+        zone.sync(agent(3), other).unwrap();
+        next(&mut zone);
+        content += 1;
+    }
+    zone.close_writer(other).unwrap();
+    let before = zone.snapshot().unwrap();
+    let host = Access::new(Principal::Host, Timestamp(4));
+    let refused = zone.rollback(host, file, first, Expected::Any).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Quota, "{refused}");
+    assert_eq!(names(&zone, ROOT), ["other"]);
+    assert!(zone.snapshot().unwrap().same_as(&before), "nothing has changed");
 }

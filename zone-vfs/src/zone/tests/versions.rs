@@ -602,3 +602,25 @@ fn a_rewind_takes_files_back_and_history_on() {
     assert_eq!(contents(&zone, late), [b"late"]);
     assert_eq!(zone.deleted(agent(34), None, 10).unwrap().len(), 2, "the late file and the forgotten one");
 }
+
+#[test]
+fn a_rewind_to_a_failed_turn_leaves_an_earlier_rewind_as_it_was() {
+    let chunks: Arc<dyn ChunkStore> = store();
+    let mut zone = Zone::new(ZoneKind::Semantic, Quota::default(), Timestamp(1), chunks.clone());
+    put(&mut zone, 10, "fact", b"one");
+    next_turn(&mut zone);
+    let first = zone.snapshot().unwrap();
+    put(&mut zone, 20, "fact", b"two");
+    next_turn(&mut zone);
+    let second = zone.snapshot().unwrap();
+    put(&mut zone, 30, "fact", b"of a turn that fails");
+    let failed = zone.snapshot().unwrap();
+    // the first number after the failed turn's is that of this rewind
+    let back = first.rewound(&second.after(&failed), Timestamp(40), &chunks).unwrap();
+    let root = failed.rewound(&back, Timestamp(50), &chunks).unwrap();
+    let mut zone = Zone::from_root(root, chunks.clone());
+    let mut asof = |at: u64| get(&mut zone, host(60), &format!(".asof/1970-01-01T00:00:00.{at:09}Z/fact"));
+    assert_eq!(asof(20).unwrap(), b"two");
+    assert_eq!(asof(40).unwrap(), b"one", "there the rewind had taken it");
+    assert_eq!(asof(50).unwrap(), b"of a turn that fails");
+}
