@@ -21,8 +21,8 @@ use crate::contract::lifecycle::Reaping;
 use crate::id::{AgentId, Timestamp, Version};
 use crate::zone::{Access, KeepVersions, OldVersions, ReapedVersions, Zone, ZoneRoot};
 
-/// Events, or names, that one commit takes, at most: whoever wants to work with the agent waits for one.
-const AT_ONCE: usize = if cfg!(test) { 3 } else { 1 << 12 };
+/// Keys of a history that one commit takes, about: whoever wants to work with the agent waits for one.
+const KEYS_AT_ONCE: usize = if cfg!(test) { 8 } else { 1 << 14 };
 
 /// What was taken, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,29 +187,30 @@ impl Disk {
     ) -> Result<bool, StoreError> {
         let mut is_any = false;
         while !old.is_empty() {
-            let part = old.part(AT_ONCE);
             let (sender, receiver) = std::sync::mpsc::channel();
-            let expected = stands.clone();
+            let (expected, mut rest) = (stands.clone(), std::mem::take(&mut old));
             let made = wait(|done| {
                 let work = move |inner: &mut Inner| {
-                    let taken = take(inner, index, access, &part, &expected)?;
+                    let taken = take(inner, index, access, &mut rest, &expected)?;
                     let is_nothing = taken.is_none();
                     // the receiver waits for the commit
-                    let _ = sender.send(taken);
+                    let _ = sender.send((taken, rest));
                     if is_nothing { Err(StoreError::Busy) } else { Ok(control(inner, access.now)) }
                 };
                 Commit::of_policy(self, work, done);
             });
-            match (made, receiver.recv()) {
-                (Ok(_), Ok(Some((taken, root)))) => {
-                    given.add(taken);
-                    is_any = true;
-                    *stands = root;
-                }
+            let (taken, rest) = match (receiver.recv(), made) {
                 // nothing of this part was left to take
-                (_, Ok(None)) => {}
-                (Err(e), _) => return Err(e),
-                (Ok(_), Err(_)) => return Err(StoreError::Closed),
+                (Ok((None, rest)), _) => (None, rest),
+                (Ok((taken, rest)), Ok(_)) => (taken, rest),
+                (_, Err(e)) => return Err(e),
+                (Err(_), Ok(_)) => return Err(StoreError::Closed),
+            };
+            old = rest;
+            if let Some((taken, root)) = taken {
+                given.add(taken);
+                *stands = root;
+                is_any = true;
             }
         }
         Ok(is_any)
@@ -222,7 +223,7 @@ fn take(
     inner: &mut Inner,
     index: usize,
     access: Access,
-    part: &OldVersions,
+    old: &mut OldVersions,
     expected: &ZoneRoot,
 ) -> Result<Option<(ReapedVersions, ZoneRoot)>, StoreError> {
     if !is_idle(inner) {
@@ -232,7 +233,7 @@ fn take(
     if !zone.working.snapshot()?.same_as(expected) {
         return Err(StoreError::Busy);
     }
-    let taken = zone.working.take_versions(access, part)?;
+    let taken = zone.working.take_versions(access, old, KEYS_AT_ONCE)?;
     if taken.is_nothing() {
         return Ok(None);
     }

@@ -160,10 +160,10 @@ fn pieces_of(state: &State, version: Version) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Reads what taking the content of a version out of the history needs.
-pub(in super::super) fn load(state: &State, version: Version) -> Result<()> {
+/// Reads what taking the content of a version out of the history needs. Gives of how many pieces it is.
+pub(in super::super) fn load(state: &State, version: Version) -> Result<usize> {
     state.prepare(&[&Key::content(version)])?;
-    pieces_of(state, version).map(drop)
+    Ok(pieces_of(state, version)?.len())
 }
 
 /// Takes the content of a version out of the history.

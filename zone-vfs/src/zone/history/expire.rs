@@ -97,15 +97,6 @@ impl OldVersions {
     pub fn is_cut_short(&self) -> bool {
         self.more
     }
-
-    /// What is to go next: so many events or names, at most.
-    #[must_use]
-    pub fn part(&mut self, max: usize) -> Self {
-        let names = self.names.split_off(self.names.len().saturating_sub(max));
-        let more = max - names.len();
-        let events = self.events.split_off(self.events.len().saturating_sub(more));
-        Self { horizon: self.horizon, names, events, more: false }
-    }
 }
 
 /// An event that goes.
@@ -116,6 +107,7 @@ struct Gone {
     /// The number is this event's, and not another's that a rewind shares.
     is_counted: bool,
     added: u64,
+    keys: usize,
 }
 
 /// What is found on one walk through the history.
@@ -171,38 +163,44 @@ impl Zone {
         Ok(OldVersions { horizon: at, names: found.names, events, more: found.more })
     }
 
-    /// Takes a [part](OldVersions::part) of what was found on this zone, to which nothing has happened since but that
-    /// the parts before were taken. What is open by now stays. On an error nothing has changed.
-    pub fn take_versions(&mut self, access: Access, old: &OldVersions) -> Result<ReapedVersions> {
+    /// Takes a part of what was found on this zone, to which nothing has happened since but that the parts before were
+    /// taken: so many keys of the history, at most, or one event. What is open by now stays. On an error nothing has
+    /// changed; otherwise the part is in `old` no more.
+    pub fn take_versions(
+        &mut self,
+        access: Access,
+        old: &mut OldVersions,
+        max_keys: usize,
+    ) -> Result<ReapedVersions> {
         self.check(access, Operation::ReapVersions)?;
         // all is read before anything changes
-        let mut gone = Vec::with_capacity(old.events.len());
+        let names = old.names.len().saturating_sub(max_keys)..;
+        self.state.prepare(&old.names[names.clone()].iter().collect::<Vec<_>>())?;
+        let mut keys = old.names[names.clone()].len();
+        let mut gone = Vec::new();
+        let mut left = old.events.len();
         for Old { version, file, .. } in old.events.iter().rev() {
-            let Some(Value::Version(record)) = self.state.get(&Key::version(*file, *version))? else {
-                continue;
-            };
-            let (added, owns_content) = (record.added, record.content == Some(*version));
-            if owns_content {
-                if self.open.contains_key(&version.inode()) {
-                    continue;
-                }
-                content::load(&self.state, *version)?;
+            if keys >= max_keys {
+                break;
             }
-            let numbered = self.state.get(&Key::event(*version))?;
-            let is_counted = matches!(numbered, Some(Value::Event(event)) if event.file == *file);
-            gone.push(Gone { file: *file, version: *version, owns_content, is_counted, added });
+            left -= 1;
+            if let Some(it) = self.event_to_go(*file, *version)? {
+                keys += it.keys;
+                gone.push(it);
+            }
         }
-        self.state.prepare(&old.names.iter().collect::<Vec<_>>())?;
         let mut reaped = ReapedVersions::default();
-        if gone.is_empty() && old.names.is_empty() {
+        old.events.truncate(left);
+        let names = old.names.split_off(names.start);
+        if gone.is_empty() && names.is_empty() {
             return Ok(reaped);
         }
         let counters = &mut self.counters;
         counters.reaped = counters.reaped.max(old.horizon);
         counters.horizon = counters.horizon.max(old.horizon);
-        (reaped.has_changed, reaped.names) = (true, old.names.len() as u64);
-        for key in old.names.iter().rev() {
-            self.state.remove(key.clone())?;
+        (reaped.has_changed, reaped.names) = (true, names.len() as u64);
+        for key in names.into_iter().rev() {
+            self.state.remove(key)?;
         }
         for it in gone {
             if it.owns_content {
@@ -221,6 +219,24 @@ impl Zone {
         Ok(reaped)
     }
 
+    /// Reads what taking an event needs. None where it is gone, or someone has its content open.
+    fn event_to_go(&self, file: Inode, version: Version) -> Result<Option<Gone>> {
+        let Some(Value::Version(record)) = self.state.get(&Key::version(file, version))? else {
+            return Ok(None);
+        };
+        let (added, owns_content) = (record.added, record.content == Some(version));
+        let mut keys = 2;
+        if owns_content {
+            if self.open.contains_key(&version.inode()) {
+                return Ok(None);
+            }
+            keys += 1 + content::load(&self.state, version)?;
+        }
+        let numbered = self.state.get(&Key::event(version))?;
+        let is_counted = matches!(numbered, Some(Value::Event(event)) if event.file == file);
+        Ok(Some(Gone { file, version, owns_content, is_counted, added, keys }))
+    }
+
     /// Takes all that the policy does not keep: [finds](Self::old_versions) it, and [takes](Self::take_versions) it.
     pub fn reap_versions(
         &mut self,
@@ -230,8 +246,8 @@ impl Zone {
     ) -> Result<ReapedVersions> {
         let mut reaped = ReapedVersions::default();
         loop {
-            let old = self.old_versions(access, keep, held)?;
-            let taken = self.take_versions(access, &old)?;
+            let mut old = self.old_versions(access, keep, held)?;
+            let taken = self.take_versions(access, &mut old, usize::MAX)?;
             reaped.add(taken);
             if taken.is_nothing() || !old.is_cut_short() {
                 return Ok(reaped);

@@ -128,7 +128,7 @@ impl Zone {
             self.state.prepare(&[&Key::named(place.parent, place.name.clone(), version)])?;
         }
         self.state.prepare(&[&Key::version(file, version), &Key::event(version)])?;
-        super::content::load(&self.state, version)
+        super::content::load(&self.state, version).map(drop)
     }
 
     /// Reads what noting a rename needs.
