@@ -151,11 +151,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         (Cause::Rewound(_), _) => "rewound",
         _ if generation.paused().is_some() => "paused",
         (Cause::Turn | Cause::Paused | Cause::Side(_) | Cause::Operated | Cause::Reaped { .. }, _) => {
-            if about.world == World::Command {
-                "ended"
-            } else {
-                "asleep"
-            }
+            if about.world == World::Command { "ended" } else { "asleep" }
         }
     };
     Ok(Row {
