@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use dormouse::agent::RunOptions;
-use dormouse::wasi::Stdio;
+use dormouse::wasi::{self, Stdio};
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::Bench;
 use dormouse_benches::guests;
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<()> {
         bench.mean(what, "Dormouse", |iterations| {
             of(call, iterations, |args| {
                 let output = Output::default();
-                let stdio = Stdio { stdout: Some(Box::new(output.clone())), ..Stdio::default() };
+                let stdio = Stdio { stdout: Some(wasi::Output::writing(output.clone())), ..Stdio::default() };
                 let options = RunOptions { args, stdio, ..RunOptions::default() };
                 let outcome = bed.wait(agent.run(options, std::future::pending()))?;
                 ensure!(outcome.status == Ok(0), "the guest ended with {:?}", outcome.status);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use dormouse::Agent;
 use dormouse::agent::RunOptions;
-use dormouse::wasi::Stdio;
+use dormouse::wasi::{self, Stdio};
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::{Bench, Racer};
 use dormouse_benches::guests;
@@ -53,7 +53,7 @@ fn told(operation: &str, said: &str) -> anyhow::Result<f64> {
 /// What one operation of an agent took, in nanoseconds.
 async fn in_zone(agent: &Agent, args: &[String]) -> anyhow::Result<f64> {
     let output = Output::default();
-    let stdio = Stdio { stdout: Some(Box::new(output.clone())), ..Stdio::default() };
+    let stdio = Stdio { stdout: Some(wasi::Output::writing(output.clone())), ..Stdio::default() };
     let options = RunOptions { args: args.to_vec(), stdio, ..RunOptions::default() };
     let outcome = agent.run(options, std::future::pending()).await?;
     ensure!(outcome.status == Ok(0), "the guest ended with {:?}", outcome.status);

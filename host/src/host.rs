@@ -158,6 +158,40 @@ impl Drop for StopWhenDropped {
     }
 }
 
+/// How far an agent is that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Making {
+    Begun,
+    /// It is in the store, and may lack its genesis.
+    Stored,
+    Finished,
+    /// Whoever wanted it does not wait any more.
+    Dropped,
+}
+
+/// Takes an agent back of which the making is dropped before its end.
+struct Unfinished {
+    shared: Arc<HostShared>,
+    id: AgentId,
+    component: [u8; 32],
+    making: Arc<Mutex<Making>>,
+}
+
+impl Unfinished {
+    fn finish(&self) {
+        *lock(&self.making) = Making::Finished;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // before it is stored, who stores it takes it back
+        if std::mem::replace(&mut *lock(&self.making), Making::Dropped) == Making::Stored {
+            self.shared.take_back(self.id, &self.component);
+        }
+    }
+}
+
 /// Does blocking work on a thread of its own. The flag tells it that nobody waits for it any more.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Result<T, AgentError> + Send + 'static,
@@ -205,7 +239,7 @@ impl Host {
 
     /// Whether the component's code is compiled already.
     pub fn is_compiled(&self, component: &[u8]) -> bool {
-        self.shared.code.has(&self.shared.code_key(blake3::hash(component).as_bytes()))
+        self.is_ready(blake3::hash(component).as_bytes())
     }
 
     /// Makes a new agent, which is a fork of its component's genesis image.
@@ -236,6 +270,11 @@ impl Host {
         options: AgentOptions,
     ) -> Result<Agent, AgentError> {
         let genesis = template.genesis(&self.shared.images).await?.clone();
+        let own = template.world == World::Agent && genesis.touched.any();
+        if !own {
+            let limits = self.shared.options.memory.with(options.max_memory);
+            genesis.fits(&limits)?;
+        }
         let id = Store::new_id()?;
         let about = AgentAbout {
             component: hash,
@@ -255,7 +294,6 @@ impl Host {
             starts: 0,
             next_start: Start::Created,
         };
-        let own = template.world == World::Agent && genesis.touched.any();
         if own {
             generation.image = None;
             generation.handles = HandleTable::default();
@@ -265,17 +303,32 @@ impl Host {
             about: journal::encode(&about)?,
             generation: journal::encode(&generation)?,
         };
-        let store = self.store()?;
-        let make = move || zones.make(&store, |specs| store.create(id, &new, specs));
+        let making = Arc::new(Mutex::new(Making::Begun));
+        let unfinished =
+            Unfinished { shared: self.shared.clone(), id, component: hash, making: making.clone() };
+        let (shared, store) = (self.shared.clone(), self.store()?);
+        let make = move || {
+            let disk = zones.make(&store, |specs| store.create(id, &new, specs))?;
+            let mut making = lock(&making);
+            if *making == Making::Dropped {
+                shared.take_back(id, &hash);
+            } else {
+                *making = Making::Stored;
+            }
+            Ok::<_, AgentError>(disk)
+        };
         let disk = threads::run(make).await??;
         let agent = self.shared.adopt(disk);
         if own {
             // its memory depends on what it asked: it gets a genesis of its own, over its own zones
-            if let Err(e) = agent.own_genesis(template).await {
+            let made = agent.own_genesis(template).await;
+            unfinished.finish();
+            if let Err(e) = made {
                 self.remove(&agent).await?;
                 return Err(e);
             }
         } else {
+            unfinished.finish();
             self.shared.archive_later(&agent.disk, GenerationNumber(0));
         }
         Ok(agent)
@@ -345,13 +398,19 @@ impl Host {
     }
 
     /// Removes an agent that cannot be read.
-    pub fn remove_damaged(&self, name: &str) -> Result<(), AgentError> {
+    pub async fn remove_damaged(&self, name: &str) -> Result<(), AgentError> {
         let store = self.store()?;
         let id = store.find(name)?.ok_or_else(|| AgentError::NoAgent(name.into()))?;
-        store.remove(id)?;
-        self.shared.purge_derived(id)?;
-        self.shared.reap_images(&HashSet::new(), false)?;
-        Ok(())
+        let shared = self.shared.clone();
+        threads::run(move || {
+            store.remove(id)?;
+            shared.purge_derived(id)?;
+            let _alone = shared.imaging.blocking_write();
+            shared.join_flattening();
+            shared.reap_images(&HashSet::new(), false)?;
+            Ok(())
+        })
+        .await?
     }
 
     /// Removes an agent, and the image files that nothing needs any more.
@@ -378,9 +437,13 @@ impl Host {
                 removed.map_err(|e| AgentError::Task(e.to_string()))???;
             }
         }
-        let _alone = self.shared.imaging.write().await;
-        self.shared.join_flattening();
-        self.shared.reap_images(&HashSet::new(), false)?;
+        let shared = self.shared.clone();
+        threads::run(move || {
+            let _alone = shared.imaging.blocking_write();
+            shared.join_flattening();
+            shared.reap_images(&HashSet::new(), false)
+        })
+        .await??;
         Ok(())
     }
 
@@ -396,17 +459,21 @@ impl Host {
         if about.world == World::Command {
             return template.prepare(&template.genesis(&self.shared.images).await?.image, count).await;
         }
+        if agent.lacks_genesis()? {
+            // there is no image before it is resumed, and nothing to get ready for
+            return Ok(());
+        }
         let (_, image) = agent.standing().await?;
         template.prepare(&image, count).await
     }
 
     /// Compiles a component and takes its genesis image, if that has not been done, so that
-    /// [`Host::create`] is quick. Dropped in the middle, it ends the compiler.
-    pub async fn warm_up(&self, component: &[u8]) -> Result<(), AgentError> {
+    /// [`Host::create`] is quick; says what the component is. Dropped in the middle, it ends the compiler.
+    pub async fn warm_up(&self, component: &[u8]) -> Result<World, AgentError> {
         let (shared, component) = (self.shared.clone(), component.to_vec());
         let template = off_thread(move |stop| Ok(shared.load(&component, stop)?.1)).await?;
         template.genesis(&self.shared.images).await?;
-        Ok(())
+        Ok(template.world)
     }
 
     /// Closes the host: work behind the turns is finished, warm slots are dropped, the store is closed.
@@ -510,6 +577,23 @@ impl HostShared {
         off_thread(move |stop| shared.template(&hash, || shared.components.read(&hash), stop)).await
     }
 
+    /// Removes an agent that was not finished, and its component if that is no other's.
+    fn take_back(&self, id: AgentId, component: &[u8; 32]) {
+        let remove = || {
+            let store = self.store()?;
+            store.disk(id)?.abandon()?;
+            store.remove(id)?;
+            self.purge_derived(id)?;
+            lock(&self.agents).places.remove(&id);
+            self.reap_due.store(true, Ordering::Relaxed);
+            self.forget_unused(component)
+        };
+        if let Err(e) = remove() {
+            // where it is still there, it makes up for its genesis when it is resumed
+            tracing::warn!("removing an agent that was not finished: {e}");
+        }
+    }
+
     /// Removes a component that is no agent's.
     fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
         let store = self.store()?;
@@ -547,8 +631,7 @@ impl HostShared {
             let missing = || CodeError::Cache("what was compiled a moment ago cannot be read".into());
             self.code.load(&key, restore)?.ok_or_else(missing)?
         };
-        let template =
-            Arc::new(Template::new(key, code, &self.code, &self.engines, self.options.genesis_time)?);
+        let template = Arc::new(Template::new(key, code, &self.code, &self.engines, &self.options)?);
         Ok(lock(&self.templates).entry(*hash).or_insert(template).clone())
     }
 

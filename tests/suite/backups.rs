@@ -165,6 +165,9 @@ fn a_backup_is_added_only_where_the_folder_can_be_restored_afterwards() {
     std::fs::rename(part(2), bed.path("away")).expect("a backup goes");
     bed.refused(["backup".as_ref(), folder.as_os_str()], &["000003", "not since", "000001", "another"]);
     std::fs::rename(bed.path("away"), part(2)).expect("it comes back");
+    std::fs::rename(part(1), bed.path("away")).expect("the first goes");
+    bed.refused(["backup".as_ref(), folder.as_os_str()], &["000002", "the first backup", "--since"]);
+    std::fs::rename(bed.path("away"), part(1)).expect("it comes back");
     // numbers go on behind the last
     std::fs::rename(part(3), part(7)).expect("another number");
     bed.ok(["backup".as_ref(), folder.as_os_str()]);

@@ -1,5 +1,6 @@
 //! `zone forget`: what the operator has forgotten is in no byte of the store, and what it does not reach is said.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::Value;
@@ -98,4 +99,68 @@ fn messages_go_where_that_is_asked_for_and_copies_are_named() {
         bed.ok(["send", "--id", "one", "a", "write /workspace/new x"]),
         bed.send("a", "write /workspace/new x")
     );
+}
+
+/// A command that forgets `/memory/semantic/secret`, and then does what stands for `ENDS`; status 1 where it may not.
+const FORGETS: &str = r#"(component
+  (import "dormouse:zones/types@0.1.0" (instance $types
+    (type $variant (variant
+      (case "no-entry" string) (case "not-permitted" string) (case "unsupported" string) (case "changed" string)
+      (case "quota" string) (case "invalid" string) (case "io" string)))
+    (export "error" (type (eq $variant)))))
+  (alias export $types "error" (type $error))
+  (import "dormouse:zones/history@0.1.0" (instance $history
+    (alias outer 1 $error (type $outer))
+    (export "error" (type $refused (eq $outer)))
+    (type $record (record (field "contents" u64) (field "bytes" u64)))
+    (export "forgotten" (type $forgotten (eq $record)))
+    (export "forget" (func (param "path" string) (result (result $forgotten (error $refused)))))))
+  (core module $memory
+    (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 4096))
+  (core instance $m (instantiate $memory))
+  (core func $forget
+    (canon lower (func $history "forget") (memory $m "memory") (realloc (func $m "realloc"))))
+  (core module $command
+    (import "m" "memory" (memory 1))
+    (import "history" "forget" (func $forget (param i32 i32 i32)))
+    (data (i32.const 64) "/memory/semantic/secret")
+    (func (export "run") (result i32)
+      (call $forget (i32.const 64) (i32.const 23) (i32.const 1024))
+      (if (i32.load8_u (i32.const 1024)) (then (return (i32.const 1))))
+      ENDS))
+  (core instance $i (instantiate $command
+    (with "m" (instance $m)) (with "history" (instance (export "forget" (func $forget))))))
+  (func $run (result (result)) (canon lift (core func $i "run")))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.0" (instance $exports)))"#;
+
+#[test]
+fn what_was_derived_goes_however_a_process_ends_that_has_forgotten() {
+    let bed = Bed::empty();
+    let secret = bed.file("secret", MARKER);
+    for (name, ends, status) in [
+        ("exits", "i32.const 0", 0),
+        ("traps", "unreachable", 134),
+        ("is-stopped", "(loop $for-ever (br $for-ever)) unreachable", 1),
+    ] {
+        let component = wat::parse_str(FORGETS.replace("ENDS", ends)).expect("a component");
+        let command = bed.file(&format!("{name}.wasm"), component);
+        let run = || {
+            let mut run = bed.command(["run", "--timeout", "10", "--name", name]);
+            crate::bed::run(run.arg(&command), b"")
+        };
+        assert_eq!(run().status, Some(1), "there is nothing yet");
+        let place = format!("{name}:/memory/semantic/secret");
+        bed.ok(["zone".as_ref(), "put".as_ref(), OsStr::new(&place), secret.as_os_str()]);
+        let id = bed.agent(name)["id"].as_str().expect("an id").to_string();
+        let derived = bed.store().join("derived").join(id).join("index");
+        std::fs::create_dir_all(&derived).expect("a folder");
+        let ran = run();
+        assert_eq!(ran.status, Some(status), "{ran}");
+        assert!(!derived.exists(), "{name}");
+        bed.refused(["zone", "cat", &place], &["no such file"]);
+        let history = bed.json(["zone", "history", &place]);
+        assert!(history.as_array().is_some_and(|all| all.iter().all(|it| it["hash"].is_null())), "{history}");
+    }
 }

@@ -18,6 +18,7 @@
 //! | [`archive`] | image files that are gone, damaged, or make room |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
+//! | [`stops`] | what ends a command early, and what is refused before anything is changed |
 //! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
@@ -39,5 +40,6 @@ mod operator;
 mod policies;
 mod rewind;
 mod shared;
+mod stops;
 mod upkeep;
 mod versions;

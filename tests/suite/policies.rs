@@ -230,3 +230,40 @@ fn what_was_derived_goes_when_something_is_forgotten_and_with_its_agent() {
     assert!(!index.exists());
     bed.send("b", "versions /memory/semantic/fact");
 }
+
+#[test]
+fn what_was_derived_from_a_shared_zone_goes_with_what_is_forgotten_there() {
+    let bed = Bed::new(&["zone-history"]);
+    let path = guest("zone-history");
+    for (name, zone) in [("a", Some("team=/team")), ("b", Some("team=/team:ro")), ("c", None)] {
+        let mut command = bed.command(["new", name]);
+        command.arg(&path).args(zone.map(|it| ["--zone", it]).into_iter().flatten());
+        assert_eq!(crate::bed::run(&mut command, b"").status, Some(0));
+    }
+    bed.send("a", "write /team/secret x");
+    let mut derived = Vec::new();
+    with_host(&bed, async |host| {
+        for name in ["a", "b", "c"] {
+            derived.push(host.agent(name).expect("the agent").derived("index").expect("a folder"));
+        }
+    });
+    bed.ok(["zone", "forget", "--dry-run", "@team:/secret"]);
+    assert!(derived.iter().all(|it| it.exists()));
+    let told = bed.json(["zone", "forget", "--yes", "@team:/secret"]);
+    assert_eq!(
+        (told["contents"].as_u64(), told["erased_from_files"].as_bool()),
+        (Some(1), Some(true)),
+        "{told}"
+    );
+    assert_eq!(derived.iter().map(|it| it.exists()).collect::<Vec<_>>(), [false, false, true]);
+}
+
+#[test]
+fn an_agent_that_a_policy_names_and_nobody_made_is_told() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("scout", "notes");
+    std::fs::write(bed.store().join("policy.toml"), "[agent.scuot]\nkeep-turns = 3\n").expect("a policy");
+    let mut command = bed.command(["reap"]);
+    let ran = crate::bed::run(command.env_remove("DORMOUSE_LOG"), b"");
+    assert!(ran.status == Some(0) && ran.err.contains("no agent `scuot`"), "{ran}");
+}

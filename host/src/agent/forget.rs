@@ -1,14 +1,17 @@
 //! Forgetting by the operator: in zones of all kinds, with what earlier generations hold.
 
+use std::sync::Arc;
+
 use zone_vfs::contract::{Principal, ZoneKind, reserved_name};
 use zone_vfs::id::{Inode, Timestamp, Turn};
-use zone_vfs::store::{Cause, Forget, Forgot, NewGeneration};
+use zone_vfs::store::{Cause, Forget, Forgot, NewGeneration, StoreError};
 use zone_vfs::zone::{Access, ErrorCode, OpenOptions, Zone, ZoneError};
 
 use super::{Agent, AgentError};
 use crate::image::FlatName;
 use crate::journal;
 use crate::threads;
+use crate::wasi::BeforeForgetting;
 
 /// What became of a forget.
 #[derive(Clone, Debug)]
@@ -61,21 +64,43 @@ impl Agent {
         }
         let (about, _) = self.newest_head().await?;
         let would = self.disk.would_forget(what)?;
-        let not_in_audit = self.audit(what, path, &would)?;
+        let generation = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
         // what was derived from the content goes before anybody is told that it is forgotten
-        self.host.purge_derived(self.id())?;
+        let (host, id) = (self.host.clone(), self.id());
+        threads::run(move || host.purge_derived(id)).await??;
         // events of turns are looked at anew
         *self.place.seen() = None;
+        let not_in_audit = self.audit(what, path, &would)?;
         let (disk, what) = (self.disk.clone(), what.clone());
-        let generation = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
-        let forgot = threads::run(move || disk.forget(&what, &generation)).await??;
-        Ok(AgentForgot { forgot, not_in_audit })
+        let forgot = match threads::run(move || disk.forget(&what, &generation)).await {
+            Ok(forgot) => forgot.map_err(AgentError::from),
+            Err(e) => Err(e),
+        };
+        match forgot {
+            Ok(forgot) => Ok(AgentForgot { forgot, not_in_audit }),
+            Err(e) => {
+                // the line in the log tells of what has not happened: no later commit may take it along
+                self.abandon().await?;
+                Err(e)
+            }
+        }
     }
 
-    /// What was derived from what the turn has forgotten goes before the turn's end makes that final. What a
-    /// program derives anew in between it drops when the feed tells it of the forgetting.
-    pub(super) fn before_forgetting(&self) -> Result<(), AgentError> {
-        if self.disk.has_forgotten() { self.host.purge_derived(self.id()) } else { Ok(()) }
+    /// What was derived from what the turn has forgotten goes before a commit makes that final: the end of a turn,
+    /// and for a process every commit, however it ends. What a program derives anew in between it drops when the
+    /// feed tells it of the forgetting.
+    pub(super) async fn before_forgetting(&self) -> Result<(), AgentError> {
+        if !self.disk.has_forgotten() {
+            return Ok(());
+        }
+        let (host, id) = (self.host.clone(), self.id());
+        threads::run(move || host.purge_derived(id)).await?
+    }
+
+    /// The same for the commits that a process makes itself.
+    pub(super) fn purging(&self) -> BeforeForgetting {
+        let (host, id) = (Arc::downgrade(&self.host), self.id());
+        Arc::new(move || host.upgrade().ok_or(StoreError::Closed)?.purge_derived(id))
     }
 
     /// Notes in the agent's logs what is forgotten, to be committed with it. Gives why not, where that is so.

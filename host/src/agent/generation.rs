@@ -7,9 +7,10 @@ use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
 use super::standing::Identity;
+use super::template::Genesis;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::image::{FlatName, Image};
-use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord};
+use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
 use crate::wasi::{GuestState, HandleTable, LiveOutside, Start};
 
@@ -46,6 +47,11 @@ impl Agent {
                     about.image.as_ref().ok_or(AgentError::NoMemory { generation: generation.number })?;
                 self.host.make_again(&self.disk, generation.number, reference, lost).await?;
                 self.place.forget_standing();
+                self.bring_in(running).await
+            }
+            Err(AgentError::NoMemory { .. }) if self.lacks_genesis()? => {
+                let template = self.template_of(&self.about()?.component).await?;
+                self.own_genesis_entered(&template).await?;
                 self.bring_in(running).await
             }
             brought => brought,
@@ -92,17 +98,32 @@ impl Agent {
     /// its own, and takes the image.
     pub(crate) async fn own_genesis(&self, template: &Template) -> Result<(), AgentError> {
         let _running = self.enter().await?;
-        let _imaging = self.host.imaging.read().await;
+        self.own_genesis_entered(template).await
+    }
+
+    /// Whether its own genesis, which is to be its first start, has not come to its end: the host ended before.
+    pub(crate) fn lacks_genesis(&self) -> Result<bool, AgentError> {
+        let head = self.generation_about(&self.disk.generation(self.disk.head())?)?;
+        Ok(head.image.is_none() && head.starts == 0 && self.about()?.world == World::Agent)
+    }
+
+    async fn own_genesis_entered(&self, template: &Template) -> Result<(), AgentError> {
         let identity = self.identity()?;
         let mut generation = self.generation_about(&self.disk.generation(self.disk.head())?)?;
         let event = EventRecord::Run(identity.args.iter().skip(1).cloned().collect());
         self.disk.begin(TurnStyle::Transaction, &journal::encode(&event)?)?;
-        let made = async {
+        let booted = async {
             let mut state = self.state(&identity, &generation, generation.starts + 1);
             state.attach(self.disk.clone(), &identity.mounts, false)?;
-            template.make_genesis(&self.host.images, &FlatName::OwnGenesis(self.disk.id().0), state).await
+            template.boot_genesis(state).await
         };
-        let (genesis, live) = match made.await {
+        let booted = booted.await;
+        // not while the guest's code runs, which a reaping would wait for, and whoever comes after it
+        let _imaging = self.host.imaging.read().await;
+        let name = FlatName::OwnGenesis(self.disk.id().0);
+        let made =
+            booted.and_then(|mut live| Ok((Genesis::take(&self.host.images, &name, &mut live)?, live)));
+        let (genesis, live) = match made {
             Ok(made) => made,
             Err(e) => {
                 self.abandon().await?;
@@ -118,6 +139,7 @@ impl Agent {
         generation.starts += 1;
         let outcome = journal::encode(&OutcomeRecord::Reply(Vec::new()))?;
         let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)? };
+        self.before_forgetting().await?;
         let number = await_done(|done| self.disk.end(&outcome, Some(new), done)).await?;
         self.host.archive_later(&self.disk, number);
         Ok(self.disk.release()?)

@@ -8,7 +8,7 @@ use wasmtime::component::{Instance, InstancePre, TypedFunc};
 use super::AgentError;
 use crate::code::SlotEngine;
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
-use crate::image::{Image, Ready, SlotMemory};
+use crate::image::{Image, Ready, SlotMemory, with_memories};
 use crate::wasi::GuestState;
 
 /// A wasmtime instance with the memories that are its own. Dropped, it gives them back.
@@ -38,12 +38,8 @@ impl Live {
         store.limiter(|state| &mut state.limits);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
-        let (instance, memories) = {
-            let _alone = engine.instantiating.lock().await;
-            let instance = pre.instantiate_async(&mut store).await;
-            let memories = engine.slots.take_made();
-            (instance.map_err(|e| instantiate(&e))?, memories)
-        };
+        let (instance, memories) = with_memories(pre.instantiate_async(&mut store)).await;
+        let instance = instance.map_err(|e| instantiate(&e))?;
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {

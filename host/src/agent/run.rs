@@ -57,6 +57,8 @@ impl Agent {
         let about: AgentAbout = journal::decode(&info.about)?;
         let template = self.template_of(&about.component).await?;
         let genesis = template.genesis(&self.host.images).await?;
+        let limits = self.limits(&about);
+        genesis.fits(&limits)?;
         let event = EventRecord::Run(options.args.clone());
         let starts = self.generation_about(&self.disk.generation(info.head)?)?.starts + 1;
         let mut env = about.env.clone();
@@ -69,7 +71,8 @@ impl Agent {
             env: env.into(),
             stdio: options.stdio,
             lifecycle: Lifecycle::of(&info, self.host.fresh_start(starts), Start::Created),
-            limits: self.host.options.memory,
+            limits,
+            before_forgetting: Some(self.purging()),
             ..GuestState::over(LiveOutside::new(0, true))
         };
         let mounts = Mounts::of(&info.zones);
@@ -139,7 +142,7 @@ impl Agent {
                 };
                 let outcome = journal::encode(&OutcomeRecord::Exit(status))?;
                 let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
-                self.before_forgetting()?;
+                self.before_forgetting().await?;
                 let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
                 Ok(RunOutcome { turn, status: Ok(status), generation: Some(number) })
             }
@@ -156,6 +159,10 @@ impl Agent {
 
     /// Fails a turn once no commit of it is under way.
     pub(super) async fn settled_fail(&self, reason: &str) -> Result<(), AgentError> {
+        if self.about()?.world == World::Command {
+            // what a process has forgotten stays forgotten, however it ends
+            self.before_forgetting().await?;
+        }
         loop {
             match await_done(|done| self.disk.fail(reason, done)).await {
                 Err(zone_vfs::store::StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
@@ -173,7 +180,10 @@ async fn call_run(mut live: Live) -> Ended {
         Err(e) => return Ended::Stopped(e),
     };
     live.store.set_epoch_deadline(1);
-    match run.call_async(&mut live.store, ()).await {
+    let ended = run.call_async(&mut live.store, ()).await;
+    // the run is not over before what it has printed is
+    live.store.data_mut().stdio.settled().await;
+    match ended {
         Ok((Ok(()),)) => Ended::Exit(0),
         Ok((Err(()),)) => Ended::Exit(1),
         Err(e) => match e.downcast_ref::<Exit>() {

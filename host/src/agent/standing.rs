@@ -82,12 +82,14 @@ impl Agent {
             });
         }
         let lifecycle = Lifecycle::of(&info, 0, Start::Resumed);
+        let limits = self.limits(&about);
         let args = std::iter::once(about.component_name).chain(about.args).collect();
-        let mut limits = self.host.options.memory;
-        if let Some(memory) = about.max_memory {
-            limits.memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        }
         Ok(Identity { args, env: about.env.into(), mounts: Mounts::of(&info.zones), limits, lifecycle })
+    }
+
+    /// The bounds on the agent's memory: its own, or else the host's.
+    pub(super) fn limits(&self, about: &AgentAbout) -> MemoryLimits {
+        self.host.options.memory.with(about.max_memory)
     }
 
     /// How the agent stands at its head.

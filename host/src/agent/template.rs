@@ -10,10 +10,10 @@ use wasmtime::component::InstancePre;
 use super::{AgentError, Live};
 use crate::code::{Code, CodeCache, CodeKey, SlotEngine};
 use crate::component;
-use crate::host::Engines;
+use crate::host::{Engines, HostOptions};
 use crate::image::{FlatName, Image, ImageStore};
 use crate::journal::{self, World};
-use crate::wasi::{GuestState, HandleTable, Touched};
+use crate::wasi::{GuestState, HandleTable, MemoryLimits, Touched};
 
 /// Slots that stand ready for one component, at most; the oldest go then.
 const MAX_READY: usize = 1024;
@@ -27,6 +27,7 @@ pub(crate) struct Template {
     restore: InstancePre<GuestState>,
     engine: SlotEngine,
     genesis_time: Duration,
+    limits: MemoryLimits,
     genesis: tokio::sync::OnceCell<Genesis>,
     warm: Mutex<Vec<Live>>,
 }
@@ -46,6 +47,23 @@ pub(crate) struct Genesis {
     pub touched: Touched,
 }
 
+impl Genesis {
+    /// Takes the image of an instance that is as the boot has left it.
+    pub fn take(images: &ImageStore, name: &FlatName, live: &mut Live) -> Result<Self, AgentError> {
+        let touched = live.store.data().touched;
+        // SAFETY: the instance is owned here, and no call of it is under way.
+        let image = unsafe { images.capture_flat(&live.memories, name)? };
+        let handles = live.store.data().table.detached();
+        Ok(Self { image, handles, touched })
+    }
+
+    /// Refuses a memory that is larger than what is allowed.
+    pub fn fits(&self, limits: &MemoryLimits) -> Result<(), AgentError> {
+        let (needed, limit) = (self.image.reference().bytes(), limits.memory as u64);
+        if needed > limit { Err(AgentError::MemoryLimit { needed, limit }) } else { Ok(()) }
+    }
+}
+
 /// What is kept beside a genesis image.
 #[derive(Serialize, Deserialize)]
 struct GenesisAbout {
@@ -59,7 +77,7 @@ impl Template {
         code: Code,
         cache: &Arc<CodeCache>,
         engines: &Engines,
-        genesis_time: Duration,
+        options: &HostOptions,
     ) -> Result<Self, AgentError> {
         let world = world_of(code.about.world)?;
         let restore = engines
@@ -67,7 +85,8 @@ impl Template {
             .instantiate_pre(&code.restore)
             .map_err(|e| AgentError::Instantiate(format!("{e:#}")))?;
         Ok(Self {
-            genesis_time,
+            genesis_time: options.genesis_time,
+            limits: options.memory,
             key,
             world,
             accessors: code.about.accessors,
@@ -92,28 +111,20 @@ impl Template {
                 if let Some(genesis) = read_genesis(images, &name)? {
                     return Ok(genesis);
                 }
-                let (genesis, _) = self.make_genesis(images, &name, GuestState::default()).await?;
+                let state = GuestState { limits: self.limits, ..GuestState::default() };
+                let genesis = Genesis::take(images, &name, &mut self.boot_genesis(state).await?)?;
                 write_about(images, &name, &genesis)?;
                 Ok(genesis)
             })
             .await
     }
 
-    /// Runs the boot variant's instantiation over `state` and takes its image.
-    pub async fn make_genesis(
-        &self,
-        images: &ImageStore,
-        name: &FlatName,
-        state: GuestState,
-    ) -> Result<(Genesis, Live), AgentError> {
+    /// Runs the boot variant's instantiation over `state`, for a genesis image to be taken of it.
+    pub async fn boot_genesis(&self, state: GuestState) -> Result<Live, AgentError> {
         let boot = tokio::time::timeout(self.genesis_time, self.boot(state));
         let mut live = boot.await.map_err(|_| AgentError::GenesisTime(self.genesis_time))??;
-        let touched = live.store.data().touched;
         live.save().await?;
-        // SAFETY: the instance is owned here, and no call of it is under way.
-        let image = unsafe { images.capture_flat(&live.memories, name)? };
-        let handles = live.store.data().table.detached();
-        Ok((Genesis { image, handles, touched }, live))
+        Ok(live)
     }
 
     /// An instance of the boot variant.

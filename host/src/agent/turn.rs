@@ -83,7 +83,16 @@ impl Agent {
             let took = started.elapsed();
             return Ok(TurnReport { turn, generation, reply, took, repeated: true });
         }
-        self.ensure_running(&mut running).await?;
+        let mut cancel = std::pin::pin!(cancel);
+        let brought = tokio::select! {
+            brought = self.ensure_running(&mut running) => brought.map(drop),
+            () = &mut cancel => Err(AgentError::Cancelled),
+        };
+        if matches!(brought, Err(AgentError::Cancelled)) {
+            // what was opened on the way is let go; its own genesis, if that was under way, has not been
+            if self.disk.is_in_turn() { self.abandon().await? } else { self.disk.release()? }
+        }
+        brought?;
         let Some(now) = running.as_mut() else {
             return Err(AgentError::Task("the agent is not running after a resume".into()));
         };
@@ -99,7 +108,7 @@ impl Agent {
             let call = call_handle(now, event);
             tokio::select! {
                 result = call => result,
-                () = cancel => Err(AgentError::Cancelled),
+                () = &mut cancel => Err(AgentError::Cancelled),
                 () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
             }
         };
@@ -147,7 +156,7 @@ impl Agent {
         };
         let outcome = journal::encode(&outcome)?;
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
-        self.before_forgetting()?;
+        self.before_forgetting().await?;
         let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
         self.host.flatten_later(self, number, &now.image, self.host.options.flatten_at);
         self.stands(&now.image, number, about);

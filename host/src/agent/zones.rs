@@ -42,7 +42,7 @@ pub enum ZoneOptionError {
     /// Not of the form.
     #[error(
         "`{0}`: a zone is given as NAME=KIND[:QUOTA], for example scratch=workspace:64M, and a shared one as \
-         NAME=/MOUNT[:ro][:QUOTA]"
+         NAME=/MOUNT[:ro|:rw][:QUOTA]"
     )]
     Form(String),
     /// Not a kind.

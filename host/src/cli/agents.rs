@@ -1,13 +1,14 @@
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
-use zone_vfs::id::{GenerationNumber, Inode, Timestamp};
+use zone_vfs::id::{Inode, Timestamp};
 use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
 use super::output::{LISTS_AGENTS, OfAgent, age, note, print_json, print_table, say, size, table, time};
 use super::stop::{signalled, unless};
+use super::zone::of_generation;
 use super::{run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
@@ -41,14 +42,15 @@ pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyho
     if host.store()?.find(name.as_str())?.is_some() {
         return Err(StoreError::NameTaken(name.to_string()).into());
     }
-    // what takes long can be stopped, and leaves nothing behind
-    let warm = {
-        let _working = run::compiling_new(host, &component, &a.component);
-        unless(signalled(), host.warm_up(&component)).await
+    // all of it can be stopped, and leaves nothing behind
+    let made = async {
+        let working = run::compiling_new(host, &component, &a.component);
+        host.warm_up(&component).await?;
+        drop(working);
+        host.create(&name, &component, options).await
     };
-    let made = match warm {
-        Ok(Ok(())) => host.create(&name, &component, options).await,
-        Ok(Err(e)) => Err(e),
+    let made = match unless(signalled(), Box::pin(made)).await {
+        Ok(made) => made,
         Err(status) => return Ok(status),
     };
     let agent = made.map_err(|e| match e {
@@ -63,21 +65,12 @@ pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyho
     Ok(0)
 }
 
-/// `N@GEN`.
-fn generation_of(text: &str) -> anyhow::Result<(String, u64)> {
-    let (name, number) = text.rsplit_once('@').unwrap_or((text, ""));
-    Ok((name.to_string(), super::zone::generation_of(name, number)?))
-}
-
 pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     let mut names = a.agents;
     names.sort();
     names.dedup();
     let (mut agents, mut damaged, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    let generations: Vec<(String, u64)> = names
-        .extract_if(.., |name| name.contains('@'))
-        .map(|it| generation_of(&it))
-        .collect::<Result<_, _>>()?;
+    let generations: Vec<String> = names.extract_if(.., |name| name.contains('@')).collect();
     for name in &names {
         match host.agent(name) {
             Err(AgentError::Store(StoreError::DamagedAgent { .. })) => damaged.push(name),
@@ -85,8 +78,9 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
             agent => agents.push(agent?),
         }
     }
-    let mut dropped = Vec::new();
-    for (name, number) in &generations {
+    let (mut dropped, mut kept) = (Vec::new(), None);
+    for text in &generations {
+        let (name, number) = of_generation(text)?;
         let agent = match host.agent(name) {
             Err(AgentError::NoAgent(name)) => {
                 missing.push(format!("`{name}`"));
@@ -94,13 +88,21 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
             }
             agent => agent?,
         };
-        let number = GenerationNumber(*number);
-        agent.disk().generation(number).with_context(|| OfAgent(name.clone()))?;
+        let number = number.ok_or_else(|| anyhow!("{text}: no generation is named"))?;
+        let found = agent.disk().generation(number).with_context(|| OfAgent(name.into()))?;
+        let is_head = number == agent.disk().head();
+        if is_head || found.is_pinned {
+            let error = AgentError::from(StoreError::GenerationKept { generation: number, is_head });
+            kept = kept.or(Some(anyhow::Error::new(error).context(OfAgent(name.into()))));
+        }
         dropped.push((agent, number));
     }
-    // all of them are there before any goes
+    // all of them are there, and can go, before any goes
     if !missing.is_empty() {
         bail!("no agent named {}: nothing was removed\n  {LISTS_AGENTS}", missing.join(", "));
+    }
+    if let Some(kept) = kept {
+        return Err(kept);
     }
     // all is done before it is told: a reader that has gone leaves nothing half done
     let mut removed = Vec::new();
@@ -111,7 +113,7 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     }
     host.remove_all(&agents).await?;
     for name in damaged {
-        host.remove_damaged(name)?;
+        host.remove_damaged(name).await?;
     }
     removed.extend(names);
     for what in removed {

@@ -76,7 +76,7 @@ pub enum Command {
     /// differ. Zones that agents share are left out.
     Diff(DiffArguments),
     /// Say how much agents and zones use
-    Du(ListArguments),
+    Du(UsageArguments),
     /// Read everything in the store again, and say what is damaged
     Fsck(FsckArguments),
     /// Write a backup, while agents run: the first is of everything, later ones of what changed
@@ -185,6 +185,17 @@ pub struct SendArguments {
     /// The event's content; `-` reads standard input
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     pub payload: Option<String>,
+}
+
+/// Arguments of `du`.
+#[derive(Debug, Args)]
+pub struct UsageArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// List each agent's generations too
+    #[arg(long)]
+    pub generations: bool,
 }
 
 /// Arguments of a listing.

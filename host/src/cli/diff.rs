@@ -10,15 +10,13 @@ use zone_vfs::zone::{DifferenceKind, FileDifference, FileSide};
 use super::args::{DiffArguments, DiffOptions};
 use super::output::{OfAgent, print_json, say, size};
 use super::terminal::escape;
-use super::zone::{Place, View, is_below, of_agent};
+use super::zone::{Place, View, of_agent, of_generation};
+use crate::wit::is_below;
 use crate::{Agent, Host};
 
 /// `N[@GEN]`.
 fn point(host: &Host, text: &str) -> anyhow::Result<(Agent, Option<GenerationNumber>)> {
-    let (name, generation) = match text.split_once('@') {
-        Some((name, number)) => (name, Some(GenerationNumber(super::zone::generation_of(name, number)?))),
-        None => (text, None),
-    };
+    let (name, generation) = of_generation(text)?;
     let agent = host.agent(name)?;
     if let Some(number) = generation {
         agent.disk().generation(number).with_context(|| OfAgent(name.into()))?;
@@ -49,7 +47,7 @@ pub fn of_zone(
     let spec = zones.get(usize::from(*zone)).ok_or_else(|| anyhow!("the zone is gone"))?;
     let files = agent.disk().diff(*zone, Some(before), after);
     let mut files = files.with_context(|| OfAgent(place.name.clone()))?;
-    let inside = |path: &[u8]| is_below(path, below);
+    let inside = |path: &[u8]| is_below(path, below.as_bytes());
     files.retain(|it| {
         let from = if let DifferenceKind::Renamed { from, .. } = &it.kind { Some(from) } else { None };
         inside(&it.path) || from.is_some_and(|from| inside(from))

@@ -1,21 +1,22 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 
 use super::args::InspectArguments;
-use super::output::{self, print_json, say, size};
+use super::output::{self, count, print_json, say, size};
 use super::run;
 use super::stop::{signalled, unless};
 use super::terminal::escape;
+use crate::HostOptions;
 use crate::code::Compiler;
 use crate::component::{self, BinaryKind, Inspection};
-use crate::{Host, HostOptions};
 
 /// Starts the component once, to see whether its agents can share a genesis image. What is compiled
 /// for that stays in the store, for the agents to come.
-async fn shared_genesis(bytes: &[u8], folder: PathBuf) -> anyhow::Result<bool> {
+async fn shared_genesis(bytes: &[u8], folder: PathBuf, wait: Option<Duration>) -> anyhow::Result<bool> {
     let options = HostOptions { compiler: Some(Compiler::this()?), ..HostOptions::new(folder) };
-    let host = Host::open(options)?;
+    let host = super::open(options, wait).await?;
     let shared = host.shares_genesis(bytes).await;
     host.close()?;
     Ok(shared?)
@@ -49,7 +50,11 @@ struct Report {
     obstacles: Vec<String>,
 }
 
-pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Result<u8> {
+pub async fn inspect(
+    a: &InspectArguments,
+    store: Option<PathBuf>,
+    wait: Option<Duration>,
+) -> anyhow::Result<u8> {
     let bytes = run::read_component(&a.component)?;
     let mut found = component::inspect(&bytes).with_context(|| a.component.display().to_string())?;
     let obstacles = obstacles(&found, &bytes);
@@ -58,7 +63,7 @@ pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Re
         let folder = store.map_or_else(super::default_store, Ok)?;
         let tried = {
             let _working = super::progress::Working::on(format!("starting {}", a.component.display()));
-            unless(signalled(), shared_genesis(&bytes, folder)).await
+            unless(signalled(), shared_genesis(&bytes, folder, wait)).await
         };
         match tried {
             Ok(Ok(shared)) => found.shared_genesis = Some(shared),
@@ -77,11 +82,6 @@ pub async fn inspect(a: &InspectArguments, store: Option<PathBuf>) -> anyhow::Re
     Ok(u8::from(!report.runnable))
 }
 
-/// `1 component`, `2 components`.
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 fn print(report: &Report) -> anyhow::Result<()> {
     let i = &report.inspection;
     let world = match i.world {
@@ -93,8 +93,8 @@ fn print(report: &Report) -> anyhow::Result<()> {
     say(format_args!(
         "size        {}, {}, {}",
         size(i.bytes as u64),
-        count(i.components, "component"),
-        count(i.modules.len(), "core module")
+        count(i.components as u64, "component"),
+        count(i.modules.len() as u64, "core module")
     ))?;
     for item in &i.imports {
         say(format_args!("imports     {}", escape(&item.name)))?;

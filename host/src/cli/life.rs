@@ -23,15 +23,16 @@ pub async fn pause(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
 
 pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    let ready = {
-        let _working = run::compiling(host, &agent, &a.agent)?;
-        unless(signalled(), host.prepare(&agent, 1)).await
+    let working = run::compiling(host, &agent, &a.agent)?;
+    let resumed = async {
+        host.prepare(&agent, 1).await?;
+        drop(working);
+        agent.resume().await
     };
-    match ready {
-        Ok(ready) => ready?,
+    let resumed = match unless(signalled(), resumed).await {
+        Ok(resumed) => resumed?,
         Err(status) => return Ok(status),
-    }
-    let resumed = agent.resume().await?;
+    };
     if a.json {
         print_json(&json!({
             "agent": a.agent, "generation": resumed.generation.0, "memory_bytes": resumed.memory,

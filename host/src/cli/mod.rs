@@ -33,6 +33,11 @@ use crate::{AgentError, Host, HostOptions};
 /// The status of a guest that trapped: what a shell shows for an abort.
 const TRAPPED: u8 = 134;
 
+/// The variable that says how much memory what is read may take.
+const CACHE_VARIABLE: &str = "DORMOUSE_CACHE";
+/// The least that it may say. Bytes.
+const MIN_CACHE: u64 = 1 << 20;
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -85,6 +90,17 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Bytes of memory for what is read, where somebody says.
+fn cache() -> anyhow::Result<Option<usize>> {
+    let Some(text) = variable(CACHE_VARIABLE) else { return Ok(None) };
+    let bytes = crate::size::parse(&text.to_string_lossy()).with_context(|| CACHE_VARIABLE.to_string())?;
+    anyhow::ensure!(
+        bytes >= MIN_CACHE,
+        "{CACHE_VARIABLE}: {bytes} bytes, where at least {MIN_CACHE} are needed"
+    );
+    Ok(Some(usize::try_from(bytes).unwrap_or(usize::MAX)))
+}
+
 /// A file that would grow beyond `ulimit -f` is an error of the write, not the end of the process.
 fn refuse_large_files_with_an_error() {
     // SAFETY: ignoring a signal runs no code of ours, and no other thread runs yet.
@@ -94,7 +110,7 @@ fn refuse_large_files_with_an_error() {
 async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     let store = arguments.store.or_else(|| variable("DORMOUSE_STORE").map(Into::into));
     if let Command::Inspect(inspect) = arguments.command {
-        return inspect::inspect(&inspect, store).await;
+        return inspect::inspect(&inspect, store, arguments.wait).await;
     }
     let mut options = HostOptions::new(match store {
         Some(folder) => folder,
@@ -102,6 +118,11 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     });
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
+    }
+    if let Some(bytes) = cache()? {
+        // for content as for the trees of zones
+        options.store.cache = bytes / 2;
+        options.store.nodes = bytes / 2;
     }
     if let Command::Reap(a) = &arguments.command
         && let Some(limit) = a.image_cache

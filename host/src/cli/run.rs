@@ -1,4 +1,4 @@
-use std::io::{IsTerminal, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::terminal::Escaping;
 use super::{TRAPPED, output};
 use crate::agent::{AgentName, RunOptions};
 use crate::journal::World;
-use crate::wasi::Stdio;
+use crate::wasi::{Output, Stdio};
 use crate::{Agent, AgentError, AgentOptions, Host};
 
 /// Reads a component's file, of which no more than a component may have is read.
@@ -97,10 +97,10 @@ async fn find_or_create(
             return Ok(host.create(&name, component, options()?).await?);
         }
         let agent = host.agent(name.as_str())?;
+        refuse_zones(a, name.as_str())?;
         if agent.about()?.component != hash {
             host.replace_command(&agent, component, &options()?.component_name).await?;
         }
-        refuse_zones(a, name.as_str())?;
         return Ok(agent);
     }
     // without a name: the agent of this very component, or a new one beside those of other components
@@ -131,17 +131,26 @@ async fn find_or_create(
 }
 
 /// Refuses what `send` is for, before anything is made of it.
-async fn refuse_agents(path: &Path, component: &Arc<[u8]>) -> anyhow::Result<()> {
-    let component = component.clone();
-    // reading a hostile one takes a while, which has to end with the time that the run has
-    let scan = crate::threads::run(move || crate::component::scan(&component).map(|it| it.world()));
-    if scan.await?? == crate::component::World::Agent {
+fn refuse_agents(path: &Path, is_agent: bool) -> anyhow::Result<()> {
+    if is_agent {
         bail!(
             "{} is an agent, not a command: make one with `dormouse new NAME`, then `dormouse send NAME`",
             path.display()
         );
     }
     Ok(())
+}
+
+/// Gets all ready that a run of the component needs.
+async fn get_ready(host: &Host, path: &Path, component: &Arc<[u8]>) -> anyhow::Result<()> {
+    if !host.is_compiled(component) {
+        let component = component.clone();
+        // reading a hostile one takes a while, which has to end with the time that the run has
+        let scan = crate::threads::run(move || crate::component::scan(&component).map(|it| it.world()));
+        refuse_agents(path, scan.await?? == crate::component::World::Agent)?;
+    }
+    // code that was compiled for somebody else says it too
+    refuse_agents(path, host.warm_up(component).await? == World::Agent)
 }
 
 fn refuse_zones(a: &RunArguments, name: &str) -> anyhow::Result<()> {
@@ -151,8 +160,8 @@ fn refuse_zones(a: &RunArguments, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Box<dyn Write + Send> {
-    if terminal && !raw { Box::new(Escaping::new(out)) } else { Box::new(out) }
+fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Output {
+    if terminal && !raw { Output::writing(Escaping::new(out)) } else { Output::writing(out) }
 }
 
 pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
@@ -169,39 +178,44 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     };
     let warm = {
         let _working = compiling_new(host, &component, path);
-        let warm = async {
-            if !host.is_compiled(&component) {
-                refuse_agents(path, &component).await?;
-            }
-            anyhow::Ok(host.warm_up(&component).await?)
-        };
-        unless(&mut stop, warm).await
+        unless(&mut stop, get_ready(host, path, &component)).await
     };
-    match warm {
-        Ok(warm) => warm.with_context(|| path.display().to_string())?,
+    let named = || path.display().to_string();
+    let found = match warm {
+        Ok(warm) => {
+            warm.with_context(named)?;
+            unless(&mut stop, Box::pin(find_or_create(host, &a, path, &component))).await
+        }
+        Err(why) => Err(why),
+    };
+    let agent = match found {
+        Ok(found) => found.with_context(named)?,
         Err(Why::Signal(status)) => return Ok(status),
         Err(Why::Late) => return Err(late()),
-    }
-    let agent =
-        find_or_create(host, &a, path, &component).await.with_context(|| path.display().to_string())?;
+    };
     let world = agent.about()?.world;
     if world != World::Command {
         let name = agent.info()?.name;
         bail!("{} is an agent, not a command: send it events with `dormouse send {name}`", path.display());
     }
     let inherited = Stdio::inherit();
-    let stdio = Stdio {
-        stdout: Some(writer(inherited.stdout_terminal, a.raw, std::io::stdout())),
-        stderr: Some(writer(inherited.stderr_terminal, a.raw, std::io::stderr())),
-        ..inherited
-    };
+    let out = writer(inherited.stdout_terminal, a.raw, std::io::stdout());
+    let err = writer(inherited.stderr_terminal, a.raw, std::io::stderr());
+    let stdio = Stdio { stdout: Some(out.clone()), stderr: Some(err.clone()), ..inherited };
     let options = RunOptions { args, env, stdio, timeout: None };
     let mut why = None;
     let outcome = agent.run(options, async { why = Some((&mut stop).await) }).await;
-    std::io::stdout().flush().ok();
+    if err.is_held_up() {
+        // standard error takes nothing more: what there is to say could not be said
+        let signal = if let Some(Why::Signal(status)) = why { Some(status) } else { None };
+        return Ok(signal.unwrap_or(1));
+    }
     match outcome {
         Ok(outcome) => match outcome.status {
-            Ok(status) => Ok(status),
+            Ok(status) => match out.untold().filter(|e| e.kind != ErrorKind::BrokenPipe) {
+                Some(e) => bail!("writing to standard output: {}", e.message),
+                None => Ok(status),
+            },
             Err(reason) => {
                 output::report(&anyhow::anyhow!("{reason}"));
                 Ok(TRAPPED)

@@ -10,7 +10,7 @@ use serde_json::json;
 use zone_vfs::device::open_regular;
 use zone_vfs::store::{BackupAbout, Bytes, Damage, Finding, Given, ReapReport, StoreError};
 
-use super::args::{BackupArguments, FsckArguments, ListArguments, ReapArguments, RestoreArguments};
+use super::args::{BackupArguments, FsckArguments, ReapArguments, RestoreArguments, UsageArguments};
 use super::output::{count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
 use super::terminal::escape;
@@ -43,7 +43,8 @@ pub async fn reap(host: &Host, a: &ReapArguments) -> anyhow::Result<u8> {
     } else {
         tell(&reaped)?;
     }
-    Ok(u8::from(!reaped.store.damage.is_empty() || reaped.store.over_budget))
+    let r = &reaped.store;
+    Ok(u8::from(!r.damage.is_empty() || r.over_budget || r.swept.out_of_space))
 }
 
 fn json(reaped: &Reaped) -> serde_json::Value {
@@ -144,7 +145,7 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
+pub async fn du(host: &Host, a: &UsageArguments) -> anyhow::Result<u8> {
     let store = host.store()?;
     let usage = {
         let _working = Working::on("counting".into());
@@ -189,6 +190,9 @@ pub async fn du(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
             match host.derived_bytes(agent.id) {
                 0 => {}
                 bytes => rows.push(vec!["  (derived)".into(), size(bytes), "-".into(), "-".into()]),
+            }
+            if a.generations {
+                rows.extend(agent.generations.iter().map(|(number, b)| row(format!("  @{number}"), b)));
             }
         }
     }
@@ -313,7 +317,7 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     if a.full && !before.is_empty() {
         bail!("{} has backups already: a full one begins in a folder of its own", a.to.display());
     }
-    let newest = newest(&a.to, &before)?;
+    let newest = newest(&a.to, &before, a.since.is_some())?;
     if let (Some(since), Some((newest, id))) = (&a.since, newest)
         && about(since)?.id != id
     {
@@ -363,8 +367,12 @@ fn about(path: &Path) -> anyhow::Result<BackupAbout> {
 }
 
 /// The newest of the backups in a folder, each of which has to be since the one before: else there would be no
-/// restoring from the folder, whatever is added.
-fn newest<'p>(folder: &Path, parts: &'p [PathBuf]) -> anyhow::Result<Option<(&'p Path, uuid::Uuid)>> {
+/// restoring from the folder, whatever is added. The first is of everything, unless the folder `goes_on` from elsewhere.
+fn newest<'p>(
+    folder: &Path,
+    parts: &'p [PathBuf],
+    goes_on: bool,
+) -> anyhow::Result<Option<(&'p Path, uuid::Uuid)>> {
     let mut newest = None;
     for path in parts {
         let about = about(path).with_context(|| {
@@ -382,6 +390,15 @@ fn newest<'p>(folder: &Path, parts: &'p [PathBuf]) -> anyhow::Result<Option<(&'p
                  folder for the next backup, which is then of everything",
                 path.display(),
                 before.display(),
+                folder.display()
+            );
+        }
+        if newest.is_none() && about.since.is_some() && !goes_on {
+            bail!(
+                "{} is the first backup in {} and is since another: nothing can be restored from the folder alone. \
+                 Name another folder for the next backup, which is then of everything; or, where those before lie \
+                 elsewhere, the newest one here by --since",
+                path.display(),
                 folder.display()
             );
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wasmtime::{Config, Engine, OptLevel};
 
 use crate::component::Variant;
-use crate::image::Slots;
+use crate::image::{Creator, Slots};
 
 /// How often a guest that computes gives way to others.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -39,17 +39,13 @@ pub(crate) fn config(variant: Variant) -> Config {
 #[derive(Clone)]
 pub(crate) struct SlotEngine {
     pub engine: Engine,
-    pub slots: Arc<Slots>,
-    /// Held while an instance is made, so that the memories that are made are its own.
-    pub instantiating: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl SlotEngine {
     pub fn new(variant: Variant) -> wasmtime::Result<Self> {
-        let slots = Arc::new(Slots::default());
         let mut config = config(variant);
-        config.with_host_memory(Arc::new(crate::image::Creator(slots.clone())));
-        Ok(Self { engine: Engine::new(&config)?, slots, instantiating: Arc::default() })
+        config.with_host_memory(Arc::new(Creator(Arc::new(Slots::default()))));
+        Ok(Self { engine: Engine::new(&config)? })
     }
 }
 

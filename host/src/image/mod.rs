@@ -1,6 +1,7 @@
 //! Images: the linear memories and globals of an instance, as pages that can be mapped.
 //!
 //! - [`slot`] hands wasmtime linear memories out of address space that an image can be mapped over.
+//! - `made` says which of them are of which instance.
 //! - [`dirty`] finds the pages that an instance has written since.
 //! - [`format`] is the layout of the two kinds of file: *flat* images, mapped whole, and *pages*
 //!   files, to which the pages that a turn changed are appended.
@@ -16,12 +17,14 @@ mod capture;
 mod dirty;
 mod flatten;
 mod format;
+mod made;
 mod map;
 mod reference;
 mod slot;
 mod store;
 
 pub use self::dirty::DirtyTracking;
+pub(crate) use self::made::with_memories;
 pub(crate) use self::map::Ready;
 pub use self::reference::{FlatName, ImageReference, PagesName};
 pub(crate) use self::slot::Creator;

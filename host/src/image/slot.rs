@@ -240,8 +240,6 @@ impl SlotMemory {
 #[derive(Debug, Default)]
 pub struct Slots {
     free: Mutex<Vec<Range>>,
-    /// The memories made since the last [`Slots::take_made`], in the order of their creation.
-    made: Mutex<Vec<Arc<SlotMemory>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -251,12 +249,6 @@ struct Range {
 }
 
 impl Slots {
-    /// The memories that were created since the last call, in order. Whoever instantiates holds
-    /// the engine's instantiation lock, so that these are the memories of that one instance.
-    pub fn take_made(&self) -> Vec<Arc<SlotMemory>> {
-        std::mem::take(&mut *lock(&self.made))
-    }
-
     fn range(&self, reserved: usize) -> std::io::Result<Range> {
         let mut free = lock(&self.free);
         if let Some(at) = free.iter().rposition(|r| r.reserved == reserved) {
@@ -358,7 +350,7 @@ unsafe impl MemoryCreator for Creator {
             self.0.give_back(&slot);
             return Err(format!("making {minimum} bytes of memory accessible: {e}"));
         }
-        lock(&self.0.made).push(slot.clone());
+        super::made::note(&slot);
         Ok(Box::new(Memory { slot, slots: self.0.clone() }))
     }
 }
@@ -392,15 +384,16 @@ impl Drop for Memory {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_blocks_that_differ_are_copied_and_told() {
+    #[tokio::test]
+    async fn only_blocks_that_differ_are_copied_and_told() {
         const BLOCK: usize = 512;
         let slots = Arc::new(Slots::default());
         let creator = Creator(slots.clone());
         let size = SMALL_MEMORY;
         let ty = MemoryType::new(1, Some(1));
-        let _owner = creator.new_memory(ty, size, Some(size), Some(size), PAGE).unwrap();
-        let memory = slots.take_made().pop().unwrap();
+        let made = async { creator.new_memory(ty, size, Some(size), Some(size), PAGE).unwrap() };
+        let (_owner, mut memories) = crate::image::with_memories(made).await;
+        let memory = memories.pop().unwrap();
         let mut before: Vec<u8> = Vec::new();
         // SAFETY: no guest runs here.
         unsafe { memory.copy_in(&before, size).unwrap() };

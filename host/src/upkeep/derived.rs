@@ -92,24 +92,34 @@ impl HostShared {
         delete(&folder).map(drop).map_err(failed(&folder))
     }
 
-    /// Deletes what is derived from the zones of agents that are gone.
-    pub(crate) fn reap_derived(&self) -> Result<(), AgentError> {
+    /// Deletes what is derived from the zones of agents that are gone. What fails is logged, and tried again the next
+    /// time: nothing hangs on it.
+    pub(crate) fn reap_derived(&self) {
         let folder = self.options.folder.join(FOLDER);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(failed(&folder)(e)),
+        let found = match fs::read_dir(&folder) {
+            Ok(entries) => entries.collect::<io::Result<Vec<_>>>(),
+            Err(e) => Err(e),
         };
-        let there: HashSet<AgentId> = self.store()?.agents()?.into_iter().map(|(_, id)| id).collect();
+        let entries = match found {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+            Err(e) => return tracing::warn!("{}", failed(&folder)(e)),
+        };
+        // after the folders: of one that an agent has made since, the agent is among these
+        let agents = self.store().and_then(|store| Ok(store.agents()?));
+        let there: HashSet<AgentId> = match agents {
+            Ok(agents) => agents.into_iter().map(|(_, id)| id).collect(),
+            Err(e) => return tracing::warn!("what is derived: {e}"),
+        };
         for entry in entries {
-            let entry = entry.map_err(failed(&folder))?;
             // what has another name is not Dormouse's
             let id = entry.file_name().to_str().and_then(|name| Uuid::try_parse(name).ok()).map(AgentId);
-            if id.is_some_and(|id| !there.contains(&id)) {
-                delete(&entry.path()).map_err(failed(&folder))?;
+            if id.is_some_and(|id| !there.contains(&id))
+                && let Err(e) = delete(&entry.path())
+            {
+                tracing::warn!("{}", failed(&entry.path())(e));
             }
         }
-        Ok(())
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
-use zone_vfs::store::{Forget, Left, ReapReport};
-use zone_vfs::zone::ContentIds;
+use zone_vfs::contract::Principal;
+use zone_vfs::id::{Inode, Timestamp};
+use zone_vfs::store::{Forget, Left, ReapReport, SharedId, StoreError, wait};
+use zone_vfs::zone::{Access, ContentIds};
 
 use crate::agent::{Agent, AgentError, AgentForgot};
 use crate::host::{Host, HostShared};
@@ -37,6 +39,27 @@ impl Host {
         Ok((forgot, purged))
     }
 
+    /// Forgets a file of a zone that agents share: its content is erased from the zone, and from the store's files.
+    /// Gives what was erased. The zone has forgotten it or not; where the rest fails, [`purge`](Self::purge) is to be
+    /// tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSharedZone`], what the zone says of the file, and what the storage says.
+    pub async fn forget_shared(
+        &self,
+        zone: SharedId,
+        file: Inode,
+    ) -> Result<(ContentIds, Purged), AgentError> {
+        let shared = self.shared.clone();
+        threads::run(move || {
+            let content = shared.forget_shared(zone, file)?;
+            let purged = shared.purge(&content)?;
+            Ok((content, purged))
+        })
+        .await?
+    }
+
     /// Erases everything from the store's files that nothing needs, and so what was forgotten, and says where
     /// content still is.
     pub async fn purge(&self, content: &ContentIds) -> Result<Purged, AgentError> {
@@ -51,6 +74,28 @@ impl Host {
 }
 
 impl HostShared {
+    /// Must not be called from an async task: it waits.
+    fn forget_shared(&self, id: SharedId, file: Inode) -> Result<ContentIds, AgentError> {
+        let store = self.store()?;
+        let opened = store.shared_zone(id)?;
+        let gone = || StoreError::NoSharedZone(id);
+        // what was derived from the content goes before anybody is told that it is forgotten, of all who can read it
+        let zones = store.shared_zones()?;
+        for (_, agent) in zones.iter().filter(|it| it.id == id).flat_map(|it| &it.mounted_by) {
+            self.purge_derived(*agent)?;
+        }
+        let access = Access::new(Principal::Host, Timestamp::now());
+        let mut content = ContentIds::default();
+        let erased = opened.zone(|zone| {
+            let root = zone.snapshot()?;
+            zone.identify(&root, file, &mut content)?;
+            zone.forget(access, file)
+        });
+        erased.ok_or_else(gone)??;
+        wait(|done| opened.sync(done))?;
+        Ok(content)
+    }
+
     /// Must not be called from an async task: it waits.
     fn purge(&self, content: &ContentIds) -> Result<Purged, AgentError> {
         let image_bytes = {

@@ -9,6 +9,7 @@ mod images;
 mod rules;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -53,14 +54,21 @@ impl Host {
     }
 
     /// Reaps again and again, for a process that lives long, until the reaper is dropped or the host is
-    /// closed. What fails is logged, and tried again the next time.
-    pub fn reap_every(&self, interval: Duration, policy: ReapPolicy) -> Result<Reaper, AgentError> {
+    /// closed. The policy is read anew each time, as [`reap_policy`](Self::reap_policy) does: agents that are made
+    /// later and files that are changed count. What fails is logged, and tried again the next time.
+    pub fn reap_every(
+        &self,
+        interval: Duration,
+        rules: ReapRules,
+        file: Option<PathBuf>,
+    ) -> Result<Reaper, AgentError> {
         let shared: Weak<HostShared> = Arc::downgrade(&self.shared);
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let work = move || {
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 let Some(shared) = shared.upgrade() else { return };
-                match shared.reap(policy.clone(), false) {
+                let reaped = shared.reap_policy(&rules, file.clone()).and_then(|it| shared.reap(it, false));
+                match reaped {
                     Ok(reaped) => tracing::info!(
                         segments = reaped.store.swept.removed_bytes,
                         images = reaped.image_bytes,
@@ -100,7 +108,7 @@ impl HostShared {
     fn reap(self: &Arc<Self>, mut policy: ReapPolicy, dry_run: bool) -> Result<Reaped, AgentError> {
         policy.spare.extend(self.awake());
         if !dry_run {
-            self.hold_what_sleepers_read(&policy)?;
+            self.hold_what_sleepers_read(&mut policy)?;
         }
         let report = self.store()?.reap(&policy, dry_run)?;
         let gone: HashSet<AgentId> = report.agents.iter().map(|(id, _)| *id).collect();
@@ -113,7 +121,7 @@ impl HostShared {
             0
         };
         if !dry_run {
-            self.reap_derived()?;
+            self.reap_derived();
         }
         let (mut archived, mut cached_bytes) = (0, 0);
         if !dry_run && report.damage.is_empty() {
@@ -124,16 +132,24 @@ impl HostShared {
     }
 
     /// Old versions that agents have open while they sleep are kept: whoever gives versions back must know them.
-    fn hold_what_sleepers_read(self: &Arc<Self>, policy: &ReapPolicy) -> Result<(), AgentError> {
+    /// An agent of which that cannot be known is spared.
+    fn hold_what_sleepers_read(self: &Arc<Self>, policy: &mut ReapPolicy) -> Result<(), AgentError> {
         let store = self.store()?;
-        for (_, id) in store.agents()? {
+        for (name, id) in store.agents()? {
             let keep = policy.of(id);
             let takes = |it: &VersionPolicy| it.older_than.is_some();
             if policy.spare.contains(&id) || !(takes(&keep.versions) || keep.zones.values().any(takes)) {
                 continue;
             }
             match store.disk(id) {
-                Ok(disk) => self.adopt(disk).stand_by()?,
+                Ok(disk) => {
+                    if let Err(e) = self.adopt(disk).stand_by() {
+                        tracing::warn!(
+                            "nothing of {name} is reaped: what it has open cannot be found out: {e}"
+                        );
+                        policy.spare.insert(id);
+                    }
+                }
                 // of a damaged agent nothing is given back
                 Err(e) if e.is_of_one_agent() => {}
                 Err(e) => return Err(e.into()),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, VersionPolicy};
 
 use crate::agent::AgentError;
-use crate::host::Host;
+use crate::host::{Host, HostShared};
 use crate::size;
 
 /// The file in the store's folder that [`Host::reap_policy`] reads.
@@ -188,12 +188,22 @@ impl AgentRules {
 
 impl Host {
     /// The policy that rules and the store's own [`POLICY_FILE`], or `file`, make together; what `rules` say goes
-    /// before. Agents that are not there are passed over.
+    /// before. Agents that are not there are passed over with a warning.
     pub fn reap_policy(&self, rules: &ReapRules, file: Option<PathBuf>) -> Result<ReapPolicy, AgentError> {
-        let file = file.unwrap_or_else(|| self.shared.options.folder.join(POLICY_FILE));
+        self.shared.reap_policy(rules, file)
+    }
+}
+
+impl HostShared {
+    pub(super) fn reap_policy(
+        &self,
+        rules: &ReapRules,
+        file: Option<PathBuf>,
+    ) -> Result<ReapPolicy, AgentError> {
+        let file = file.unwrap_or_else(|| self.options.folder.join(POLICY_FILE));
         let rules = rules.over(&file)?;
         let everybody = rules.everybody();
-        let store = self.shared.store()?;
+        let store = self.store()?;
         let mut policy = ReapPolicy {
             keep: everybody.policy(),
             budget: rules.budget,
@@ -202,7 +212,8 @@ impl Host {
         };
         for (name, agent) in &rules.agent {
             let Some(id) = store.find(name)? else {
-                tracing::debug!("{}: there is no agent {name}", file.display());
+                // one that has gone, or a name that is not spelt as the agent's: then it is kept less than was meant
+                tracing::warn!("{}: there is no agent `{name}`: its rules hold for nobody", file.display());
                 continue;
             };
             policy.agents.insert(id, agent.or(&everybody).policy());

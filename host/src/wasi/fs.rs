@@ -532,6 +532,16 @@ impl GuestState {
         // in a zone that keeps versions, what was written becomes one
         self.on(d.zone, |z, access| z.sync(access, d.inode).map(|_| ()))?;
         let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;
+        // the sync of a process makes final what it has forgotten: what was derived from that goes first
+        if let Some(purge) = &self.before_forgetting
+            && disk.has_forgotten()
+        {
+            let purge = purge.clone();
+            if let Err(e) = crate::threads::run(move || purge()).await.flatten() {
+                tracing::error!("sync: {e}");
+                return Err(ErrorCode::Io.into());
+            }
+        }
         let (send, receive) = tokio::sync::oneshot::channel();
         disk.sync(Box::new(move |result| {
             // the receiver is gone only when the turn was cancelled meanwhile

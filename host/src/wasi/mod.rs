@@ -1,6 +1,7 @@
 //! WASI on virtual handles.
 //!
-//! A version-neutral core ([`fs`], [`streams`], [`poll`], [`clocks`], [`stdio`]) works on the
+//! A version-neutral core ([`fs`], [`streams`], [`poll`], [`clocks`], [`stdio`],
+//! [`output`]) works on the
 //! [`HandleTable`] and the agent's disk; thin adapters ([`p2`]) translate. What wasmtime-wasi(-http)
 //! implements well (sockets, http) is delegated to it by generated glue ([`delegate`]).
 //!
@@ -13,6 +14,7 @@ pub(crate) mod delegate;
 pub(crate) mod delegate_generated;
 pub(crate) mod fs;
 pub(crate) mod object;
+pub mod output;
 pub mod outside;
 pub(crate) mod p2;
 pub(crate) mod poll;
@@ -22,6 +24,7 @@ pub mod stdio;
 pub(crate) mod streams;
 pub mod table;
 
+pub use self::output::{Output, OutputError};
 pub use self::outside::{LiveOutside, Outside};
 pub use self::provided::not_provided;
 pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
@@ -29,4 +32,4 @@ pub use self::stdio::Stdio;
 pub use self::table::{HandleError, HandleTable};
 
 pub(crate) use self::p2::{Exit, link};
-pub(crate) use self::state::Mounts;
+pub(crate) use self::state::{BeforeForgetting, Mounts};

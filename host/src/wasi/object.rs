@@ -96,6 +96,10 @@ pub enum Pollable {
     At(u64),
     /// Standard input has bytes, or is at its end.
     Stdin,
+    /// Standard output takes bytes.
+    Stdout,
+    /// Standard error takes bytes.
+    Stderr,
 }
 
 impl Object {

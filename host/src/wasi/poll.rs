@@ -1,4 +1,4 @@
-//! Waiting for clocks, standard input, and what is delegated.
+//! Waiting for clocks, standard streams, and what is delegated.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use wasmtime_wasi::p2::bindings::io::poll::{Host as _, HostPollable as _};
 
 use super::delegate_generated::Kind;
 use super::object::{Object, Pollable};
+use super::output::Output;
 use super::state::GuestState;
 
 /// Pollables in one call, at most.
@@ -18,7 +19,17 @@ enum Readiness {
     Ready,
     At(u64),
     Stdin,
+    Output { error: bool },
     Foreign(u32),
+}
+
+/// Comes when there is room in an output, or it has failed.
+async fn taken(output: Option<Output>) {
+    match output {
+        // an error is told to whoever writes
+        Some(output) => output.ready(1).await.unwrap_or_default(),
+        None => std::future::pending().await,
+    }
 }
 
 impl GuestState {
@@ -33,6 +44,13 @@ impl GuestState {
                 Some(input) if !input.is_ready() => Readiness::Stdin,
                 _ => Readiness::Ready,
             },
+            Object::Pollable(pollable @ (Pollable::Stdout | Pollable::Stderr)) => {
+                let error = *pollable == Pollable::Stderr;
+                match self.stdio.output(error) {
+                    Some(output) if output.room() == Ok(0) => Readiness::Output { error },
+                    _ => Readiness::Ready,
+                }
+            }
             Object::Foreign(Kind::Pollable, rep) => Readiness::Foreign(*rep),
             _ => return Err(self.table.wrong(handle, "a pollable").into()),
         })
@@ -41,7 +59,7 @@ impl GuestState {
     pub(super) async fn poll_ready(&mut self, handle: u32) -> wasmtime::Result<bool> {
         match self.readiness(handle)? {
             Readiness::Ready => Ok(true),
-            Readiness::At(_) | Readiness::Stdin => Ok(false),
+            Readiness::At(_) | Readiness::Stdin | Readiness::Output { .. } => Ok(false),
             Readiness::Foreign(rep) => self.foreign().ready(Resource::new_borrow(rep)).await,
         }
     }
@@ -58,12 +76,16 @@ impl GuestState {
             let mut ready = Vec::new();
             let mut first: Option<u64> = None;
             let mut stdin = false;
+            let mut outputs = [None, None];
             let mut foreign = Vec::new();
             for (index, handle) in handles.iter().enumerate() {
                 match self.readiness(*handle)? {
                     Readiness::Ready => ready.push(index as u32),
                     Readiness::At(at) => first = Some(first.map_or(at, |f| f.min(at))),
                     Readiness::Stdin => stdin = true,
+                    Readiness::Output { error } => {
+                        outputs[usize::from(error)] = self.stdio.output(error).cloned();
+                    }
                     Readiness::Foreign(rep) => foreign.push((index as u32, rep)),
                 }
             }
@@ -91,13 +113,16 @@ impl GuestState {
                     None => std::future::pending().await,
                 }
             };
+            let [out, err] = outputs.map(taken);
             if foreign.is_empty() {
-                tokio::select! { () = clock => {}, () = typed => {} }
+                tokio::select! { () = clock => {}, () = typed => {}, () = out => {}, () = err => {} }
             } else {
                 let pollables = foreign.iter().map(|(_, rep)| Resource::new_borrow(*rep)).collect();
                 tokio::select! {
                     () = clock => {}
                     () = typed => {}
+                    () = out => {}
+                    () = err => {}
                     ready = self.foreign().poll(pollables) => { ready?; }
                 }
             }

@@ -101,6 +101,15 @@ impl MemoryLimits {
     pub fn new(memory: usize, table: usize) -> Self {
         Self { memory, table, used: 0, growing: 0 }
     }
+
+    /// The same with another bound on linear memory, where there is one. Bytes.
+    #[must_use]
+    pub fn with(self, memory: Option<u64>) -> Self {
+        match memory {
+            Some(memory) => Self { memory: usize::try_from(memory).unwrap_or(usize::MAX), ..self },
+            None => self,
+        }
+    }
 }
 
 impl Default for MemoryLimits {
@@ -139,6 +148,9 @@ impl wasmtime::ResourceLimiter for MemoryLimits {
     }
 }
 
+/// Deletes what programs have derived from an agent's zones. It blocks.
+pub(crate) type BeforeForgetting = Arc<dyn Fn() -> Result<(), crate::AgentError> + Send + Sync>;
+
 /// The data of a store: everything that a guest's calls work on.
 pub struct GuestState {
     /// The guest's handles.
@@ -165,6 +177,8 @@ pub struct GuestState {
     pub lifecycle: Lifecycle,
     /// Bounds on memory.
     pub limits: MemoryLimits,
+    /// Called before a sync makes final what a process has forgotten; none for what forgets at its turn's end.
+    pub(crate) before_forgetting: Option<BeforeForgetting>,
     /// What was asked, for genesis.
     pub touched: Touched,
     /// The index of the zone that takes standard output and error.
@@ -227,6 +241,7 @@ impl GuestState {
             outside: Box::new(outside),
             lifecycle: Lifecycle::default(),
             limits: MemoryLimits::default(),
+            before_forgetting: None,
             touched: Touched::default(),
             logs: None,
             resources: ResourceTable::new(),

@@ -4,10 +4,12 @@
 //! host, and besides to where the embedder says.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+
+use super::output::Output;
 
 /// Bytes of input that are read ahead.
 const AHEAD: usize = 64 << 10;
@@ -18,9 +20,9 @@ pub struct Stdio {
     /// Standard input; none is an input at its end.
     pub stdin: Option<Input>,
     /// Where standard output goes besides the log.
-    pub stdout: Option<Box<dyn Write + Send>>,
+    pub stdout: Option<Output>,
     /// Where standard error goes besides the log.
-    pub stderr: Option<Box<dyn Write + Send>>,
+    pub stderr: Option<Output>,
     /// Standard input is a terminal.
     pub stdin_terminal: bool,
     /// Standard output is a terminal.
@@ -41,11 +43,26 @@ impl Stdio {
         use std::io::IsTerminal;
         Self {
             stdin: Some(Input::reading(std::io::stdin())),
-            stdout: Some(Box::new(std::io::stdout())),
-            stderr: Some(Box::new(std::io::stderr())),
+            stdout: Some(Output::writing(std::io::stdout())),
+            stderr: Some(Output::writing(std::io::stderr())),
             stdin_terminal: std::io::stdin().is_terminal(),
             stdout_terminal: std::io::stdout().is_terminal(),
             stderr_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// The one that a guest writes to: standard error, or else output.
+    pub(super) fn output(&self, error: bool) -> Option<&Output> {
+        if error { self.stderr.as_ref() } else { self.stdout.as_ref() }
+    }
+
+    /// Waits until all that was printed is written, or cannot be.
+    pub(crate) async fn settled(&mut self) {
+        for output in [&self.stdout, &self.stderr].into_iter().flatten() {
+            // whoever gave it asks it what became of that
+            if let Err(e) = output.written().await {
+                tracing::debug!("what a guest printed: {}", e.message);
+            }
         }
     }
 }

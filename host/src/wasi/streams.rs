@@ -12,6 +12,7 @@ use super::bytes::Blob;
 use super::delegate_generated::Kind;
 use super::fs::{FsError, MAX_READ, Place, write_at};
 use super::object::{Object, Pollable};
+use super::output::{Output, OutputError};
 use super::state::GuestState;
 use super::stdio::InputRead;
 use super::table::HandleError;
@@ -62,6 +63,12 @@ impl From<ForeignError> for StreamError {
             ForeignError::LastOperationFailed(e) => Self::Foreign(e),
             ForeignError::Trap(e) => Self::Trap(e),
         }
+    }
+}
+
+impl From<OutputError> for StreamError {
+    fn from(e: OutputError) -> Self {
+        if e.kind == std::io::ErrorKind::BrokenPipe { Self::Closed } else { failed(e.message) }
     }
 }
 
@@ -169,10 +176,9 @@ impl GuestState {
 
     pub(super) fn stream_output_pollable(&mut self, handle: u32) -> wasmtime::Result<u32> {
         let object = match self.table.get(handle)? {
-            Object::FileOutput { .. }
-            | Object::Stdout
-            | Object::Stderr
-            | Object::Gone(Kind::OutputStream) => Object::Pollable(Pollable::Ready),
+            Object::FileOutput { .. } | Object::Gone(Kind::OutputStream) => Object::Pollable(Pollable::Ready),
+            Object::Stdout => Object::Pollable(Pollable::Stdout),
+            Object::Stderr => Object::Pollable(Pollable::Stderr),
             Object::Foreign(Kind::OutputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
                 let pollable = HostOutputStream::subscribe(self.foreign(), stream)?;
@@ -185,7 +191,9 @@ impl GuestState {
 
     pub(super) fn stream_check_write(&mut self, handle: u32) -> StreamResult<u64> {
         match self.table.get(handle)? {
-            Object::FileOutput { .. } | Object::Stdout | Object::Stderr => Ok(WRITE_PERMIT),
+            Object::FileOutput { .. } => Ok(WRITE_PERMIT),
+            Object::Stdout => self.print_permit(false),
+            Object::Stderr => self.print_permit(true),
             Object::Foreign(Kind::OutputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
                 Ok(HostOutputStream::check_write(self.foreign(), stream)?)
@@ -235,32 +243,39 @@ impl GuestState {
         Ok(())
     }
 
+    /// Bytes that can be printed now.
+    fn print_permit(&self, error: bool) -> StreamResult<u64> {
+        match self.stdio.output(error) {
+            Some(output) => Ok(output.room()? as u64),
+            None => Ok(WRITE_PERMIT),
+        }
+    }
+
     fn print(&mut self, error: bool, bytes: &[u8]) -> StreamResult<()> {
-        let echo = if error { &mut self.stdio.stderr } else { &mut self.stdio.stdout };
-        if let Some(out) = echo
-            && let Err(e) = out.write_all(bytes)
+        if let Some(output) = self.stdio.output(error)
+            && !output.push(bytes)?
         {
-            return if e.kind() == std::io::ErrorKind::BrokenPipe {
-                Err(StreamError::Closed)
-            } else {
-                Err(failed(e.to_string()))
-            };
+            let message = format!("a write of {} bytes, which is more than check-write permits", bytes.len());
+            return Err(StreamError::Trap(wasmtime::Error::msg(message)));
         }
         Ok(self.log_output(error, bytes)?)
+    }
+
+    /// The standard stream that a handle writes to, where it leads somewhere.
+    fn printing(&self, handle: u32) -> StreamResult<Option<Output>> {
+        let error = match self.table.get(handle)? {
+            Object::Stdout => false,
+            Object::Stderr => true,
+            _ => return Ok(None),
+        };
+        Ok(self.stdio.output(error).cloned())
     }
 
     pub(super) fn stream_flush(&mut self, handle: u32) -> StreamResult<()> {
         match self.table.get(handle)? {
             Object::FileOutput { .. } => Ok(()),
-            Object::Stdout | Object::Stderr => {
-                let error = matches!(self.table.get(handle)?, Object::Stderr);
-                let echo = if error { &mut self.stdio.stderr } else { &mut self.stdio.stdout };
-                match echo.as_mut().map(|out| out.flush()) {
-                    Some(Err(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(StreamError::Closed),
-                    Some(Err(e)) => Err(failed(e.to_string())),
-                    _ => Ok(()),
-                }
-            }
+            // it is flushed whenever something was written
+            Object::Stdout | Object::Stderr => self.stream_check_write(handle).map(drop),
             Object::Foreign(Kind::OutputStream, rep) => {
                 let stream = Resource::new_borrow(*rep);
                 Ok(HostOutputStream::flush(self.foreign(), stream)?)
@@ -280,6 +295,9 @@ impl GuestState {
         if let Some(rep) = self.foreign_output(handle)? {
             return Ok(HostOutputStream::blocking_flush(self.foreign(), Resource::new_borrow(rep)).await?);
         }
+        if let Some(output) = self.printing(handle)? {
+            return Ok(output.written().await?);
+        }
         self.stream_flush(handle)
     }
 
@@ -288,8 +306,23 @@ impl GuestState {
             let stream = Resource::new_borrow(rep);
             return Ok(HostOutputStream::blocking_write_and_flush(self.foreign(), stream, bytes).await?);
         }
+        self.stream_room(handle, bytes.len()).await?;
         self.stream_write(handle, bytes)?;
-        self.stream_flush(handle)
+        self.stream_blocking_flush(handle).await
+    }
+
+    /// Waits until a standard stream takes so many bytes.
+    async fn stream_room(&mut self, handle: u32, len: usize) -> StreamResult<()> {
+        match self.printing(handle)? {
+            Some(output) => Ok(output.ready(len).await?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn stream_blocking_write_zeroes(&mut self, handle: u32, len: u64) -> StreamResult<()> {
+        self.stream_room(handle, usize::try_from(len).unwrap_or(usize::MAX)).await?;
+        self.stream_write_zeroes(handle, len)?;
+        self.stream_blocking_flush(handle).await
     }
 
     pub(super) fn stream_write_zeroes(&mut self, handle: u32, len: u64) -> StreamResult<()> {

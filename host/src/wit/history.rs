@@ -10,7 +10,7 @@ use zone_vfs::zone::{
 use super::generated::dormouse::zones::history::{
     Deleted, Difference, DifferenceKind as WitDifference, Forgotten, Host, Kind, Version as WitVersion,
 };
-use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, principal, types};
+use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, is_below, principal, types};
 use crate::wasi::GuestState;
 
 fn version(place: &Place, entry: VersionEntry) -> WitVersion {
@@ -69,10 +69,10 @@ fn not_compared(e: StoreError) -> types::Error {
     }
 }
 
-/// Whether a path lies at or below a folder.
-fn is_below(folder: &[u8], path: &[u8]) -> bool {
-    let rest = path.strip_prefix(folder);
-    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+/// Whether something differs at or below a folder: also what was renamed out of it.
+fn is_about(folder: &[u8], it: &FileDifference) -> bool {
+    let from = if let DifferenceKind::Renamed { from, .. } = &it.kind { Some(from) } else { None };
+    is_below(&it.path, folder) || from.is_some_and(|from| is_below(from, folder))
 }
 
 fn expected(number: Option<u64>) -> Expected {
@@ -166,7 +166,7 @@ impl Host for GuestState {
         })
     }
 
-    fn diff(
+    async fn diff(
         &mut self,
         path: String,
         old: Option<u64>,
@@ -191,15 +191,18 @@ impl Host for GuestState {
             },
         };
         let [old, new] = [old, new].map(|it| it.map(GenerationNumber));
-        Ok(match place.disk.diff(place.zone, old, new) {
-            Ok(found) => {
-                let found = found.into_iter().filter(|it| {
-                    is_below(&place.path, &it.path) && after.as_ref().is_none_or(|after| it.path > *after)
-                });
-                let told = found.filter_map(|it| difference(&place, it));
-                Ok(told.take(limit.min(MAX_ENTRIES) as usize).collect())
-            }
-            Err(e) => Err(not_compared(e)),
+        let limit = limit.min(MAX_ENTRIES) as usize;
+        // it can read much, and must hold up nobody but this guest
+        let compared = crate::threads::run(move || {
+            let found = place.disk.diff(place.zone, old, new)?.into_iter();
+            let found = found.filter(|it| {
+                is_about(&place.path, it) && after.as_ref().is_none_or(|after| it.path > *after)
+            });
+            Ok(found.filter_map(|it| difference(&place, it)).take(limit).collect())
+        });
+        Ok(match compared.await {
+            Ok(found) => found.map_err(not_compared),
+            Err(e) => Err(types::Error::Io(e.to_string())),
         })
     }
 

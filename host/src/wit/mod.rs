@@ -26,6 +26,7 @@ mod generated {
         world: "dormouse:zones/imports",
         imports: {
             "dormouse:zones/changes.wait": async | trappable,
+            "dormouse:zones/history.diff": async | trappable,
             "dormouse:zones/locks.acquire": async | trappable,
             "dormouse:zones/locks.change": async | trappable,
             default: trappable,
@@ -71,6 +72,12 @@ fn principal(by: Principal) -> types::Principal {
         Principal::Manager => types::Principal::Manager,
         Principal::Host => types::Principal::Host,
     }
+}
+
+/// Whether `path` is `folder` or lies in it, both from the zone's root.
+pub(crate) fn is_below(path: &[u8], folder: &[u8]) -> bool {
+    let rest = path.strip_prefix(folder);
+    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 fn text(path: Option<Vec<u8>>) -> Option<String> {

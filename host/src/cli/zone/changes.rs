@@ -7,15 +7,19 @@ use serde_json::json;
 use zone_vfs::id::ChangeSequence;
 use zone_vfs::store::StoreError;
 use zone_vfs::tree::{ChangeKind, ChangeRecord};
+use zone_vfs::zone::KEPT_CHANGES;
 
 use super::history::{principal, text};
-use super::place::{Place, View, is_below};
+use super::place::{Place, View};
 use crate::cli::output::{column_time, note, of_store, print_json_line, say, size, time};
 use crate::cli::stop::signalled;
+use crate::wit::is_below;
 use crate::{AgentError, Host, HostOptions};
 
 /// Entries that are read at once.
 const PIECE: usize = 1000;
+/// Entries that are held before they are printed, at most; as many as a feed keeps.
+const MAX_ENTRIES: usize = KEPT_CHANGES as usize;
 /// How often a feed that is followed is looked at. The store is open only as long as that takes.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -88,7 +92,7 @@ fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Resul
 
 /// Whether an entry names `folder` or something in it.
 fn is_about(record: &ChangeRecord, folder: &str) -> bool {
-    [&record.path, &record.old_path].into_iter().flatten().any(|path| is_below(path, folder))
+    [&record.path, &record.old_path].into_iter().flatten().any(|path| is_below(path, folder.as_bytes()))
 }
 
 /// Whether the feed, or the history of versions, has something of the path.
@@ -112,33 +116,62 @@ fn is_known(view: &mut View) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints what came after `after`, at most `limit` entries, and gives the last one that was looked at.
-fn print_after(view: &mut View, mut after: u64, limit: usize, json: bool) -> anyhow::Result<u64> {
+/// Something to print.
+enum Told {
+    Entry(ChangeSequence, ChangeRecord),
+    /// Entries up to this one are gone.
+    Gap(ChangeSequence),
+}
+
+/// What came after an entry. The store can be closed before it is printed, which may take as long as its reader likes.
+struct Batch {
+    told: Vec<Told>,
+    /// The last entry that was looked at.
+    last: u64,
+}
+
+/// What came after `after`, at most `limit` entries: no feed keeps more than [`MAX_ENTRIES`].
+fn read_after(view: &mut View, after: u64, limit: usize) -> anyhow::Result<Batch> {
     let folder = view.path.clone();
     // what has no path is about the whole zone
     let inside = |record: &ChangeRecord| record.path.is_none() || is_about(record, &folder);
-    let mut printed = 0;
-    while printed < limit {
-        let changes = view.changes(ChangeSequence(after), PIECE)?;
+    let mut batch = Batch { told: Vec::new(), last: after };
+    let mut left = limit.min(MAX_ENTRIES);
+    while left > 0 {
+        let changes = view.changes(ChangeSequence(batch.last), PIECE)?;
         if let Some(gap) = changes.gap {
-            note(format_args!("dormouse: entries up to {gap} are gone: read the zone itself"));
-            after = after.max(gap.0);
+            batch.told.push(Told::Gap(gap));
+            batch.last = batch.last.max(gap.0);
         }
-        let Some((last, _)) = changes.entries.last() else { break };
-        let last = last.0;
-        for (at, record) in &changes.entries {
-            if printed == limit {
-                return Ok(after);
+        if changes.entries.is_empty() {
+            break;
+        }
+        for (at, record) in changes.entries {
+            if left == 0 {
+                break;
             }
-            after = at.0;
-            if inside(record) {
-                print(*at, record, json)?;
-                printed += 1;
+            batch.last = at.0;
+            if inside(&record) {
+                batch.told.push(Told::Entry(at, record));
+                left -= 1;
             }
         }
-        after = last;
     }
-    Ok(after)
+    Ok(batch)
+}
+
+impl Batch {
+    fn print(&self, json: bool) -> anyhow::Result<()> {
+        for told in &self.told {
+            match told {
+                Told::Entry(at, record) => print(*at, record, json)?,
+                Told::Gap(gap) => {
+                    note(format_args!("dormouse: entries up to {gap} are gone: read the zone itself"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Lists what is there.
@@ -146,7 +179,7 @@ pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) ->
     let mut view = View::open(host, place)?;
     view.told_of(is_known)?;
     header(json)?;
-    print_after(&mut view, after, limit, json)?;
+    read_after(&mut view, after, limit)?.print(json)?;
     Ok(0)
 }
 
@@ -158,18 +191,20 @@ pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
     loop {
         match Host::open(options.clone()) {
             Ok(host) => {
-                let printed = View::open(&host, &what.place).and_then(|mut view| {
+                let read = View::open(&host, &what.place).and_then(|mut view| {
                     // what is not there yet can come
                     view.told_of(|_| Ok(true))?;
-                    if !begun {
-                        header(what.json)?;
-                        begun = true;
-                    }
-                    print_after(&mut view, after, usize::MAX, what.json)
+                    read_after(&mut view, after, usize::MAX)
                 });
                 let closed = host.close();
-                after = printed?;
+                let read = read?;
                 closed?;
+                if !begun {
+                    header(what.json)?;
+                    begun = true;
+                }
+                read.print(what.json)?;
+                after = read.last;
             }
             Err(AgentError::Store(StoreError::Locked { .. })) => {}
             Err(e) => return Err(of_store(e, &options.folder)),

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use serde_json::{Value, json};
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Timestamp, Turn};
-use zone_vfs::store::{Forget, Forgot, Left, MAX_LEFT, SharedId, wait};
+use zone_vfs::store::{Forget, Forgot, Left, MAX_LEFT, SharedId};
 use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
 
@@ -132,10 +132,13 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     if options.dry_run || !confirmed(&target, &would.content, 0, options)? {
         return tell(&target, &would, None, None, options);
     }
-    opened.zone(|z| z.forget(access, file)).ok_or_else(|| anyhow!("the zone is gone"))??;
-    wait(|done| opened.sync(done))?;
-    drop(root);
-    let purged = host.purge(&would.content).await?;
+    // what is held here would not be erased from the store's files
+    drop((opened, root));
+    let (content, purged) = {
+        let _working = Working::on("erasing".into());
+        host.forget_shared(id, file).await?
+    };
+    would.content = content;
     tell(&target, &would, Some(&purged), None, options)
 }
 

@@ -7,7 +7,7 @@ use zone_vfs::id::{Inode, Version};
 use zone_vfs::tree::VersionKind;
 use zone_vfs::zone::{Cause, Expected, VersionEntry, Zone, ZoneError};
 
-use super::place::{Place, View, is_below};
+use super::place::{Place, View};
 use crate::Host;
 use crate::cli::output::{column_time, print_json, print_table, say, size, table, time};
 
@@ -135,7 +135,7 @@ pub fn deleted(host: &Host, place: &Place, json: bool) -> anyhow::Result<u8> {
         all.extend(some);
     }
     let folder = view.path.clone();
-    let below = |path: &str| is_below(path.as_bytes(), &folder);
+    let below = |path: &str| crate::wit::is_below(path.as_bytes(), folder.as_bytes());
     let named = all.into_iter().filter_map(|d| Some((text(d.path.as_deref()?), d)));
     let all: Vec<_> = named.filter(|(path, _)| below(path)).collect();
     view.told_of(|_| Ok(!all.is_empty()))?;

@@ -22,7 +22,7 @@ mod shared;
 
 pub use self::changes::{Follow, follow};
 pub use self::forget::turns;
-pub use self::place::{Place, View, generation_of, is_below, of_agent};
+pub use self::place::{Place, View, of_agent, of_generation};
 pub use self::put::Piped;
 
 use super::args::{ZoneArguments, ZoneCommand};

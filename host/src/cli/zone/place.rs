@@ -49,10 +49,8 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
         }
         return Ok(Place { name: name.into(), is_shared: true, generation: None, path });
     }
-    let (name, generation) = match agent.split_once('@') {
-        Some((name, number)) => (name, Some(generation_of(name, number)?)),
-        None => (agent, None),
-    };
+    let (name, generation) = of_generation(agent)?;
+    let generation = generation.map(|it| it.0);
     if let (Some(one), Some(other)) = (generation, at)
         && one != other
     {
@@ -61,11 +59,13 @@ pub fn parse(text: &str, at: Option<u64>) -> anyhow::Result<Place> {
     Ok(Place { name: name.into(), is_shared: false, generation: generation.or(at), path })
 }
 
-/// The number behind an `@`.
-pub fn generation_of(agent: &str, number: &str) -> anyhow::Result<u64> {
-    number.parse().map_err(|_| {
-        anyhow!("`{number}` is no generation: it is a number, and `dormouse generations {agent}` lists them")
-    })
+/// Reads `N[@GEN]`. No agent's name has an `@`.
+pub fn of_generation(text: &str) -> anyhow::Result<(&str, Option<GenerationNumber>)> {
+    let Some((name, number)) = text.split_once('@') else { return Ok((text, None)) };
+    let number = number.parse().map_err(|_| {
+        anyhow!("`{number}` is no generation: it is a number, and `dormouse generations {name}` lists them")
+    })?;
+    Ok((name, Some(GenerationNumber(number))))
 }
 
 /// A path without empty parts and without `.`, beginning with a slash. `..` stays: the zone says what
@@ -346,12 +346,6 @@ impl View {
             Source::Past(_) | Source::Shared(_) => Ok(()),
         }
     }
-}
-
-/// Whether `path` is `folder` or lies in it, both from the zone's root.
-pub fn is_below(path: &[u8], folder: &str) -> bool {
-    let rest = path.strip_prefix(folder.as_bytes());
-    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// The path of something in a folder.

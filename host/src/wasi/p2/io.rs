@@ -117,8 +117,7 @@ impl io::streams::Host for GuestState {
         handle: u32,
         len: u64,
     ) -> St<()> {
-        self.stream_write_zeroes(handle, len)?;
-        self.stream_blocking_flush(handle).await
+        self.stream_blocking_write_zeroes(handle, len).await
     }
 
     fn method_output_stream_splice(&mut self, handle: u32, source: u32, len: u64) -> St<u64> {
