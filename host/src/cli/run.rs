@@ -1,4 +1,5 @@
 use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -160,8 +161,8 @@ fn refuse_zones(a: &RunArguments, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn writer(terminal: bool, raw: bool, out: impl Write + Send + 'static) -> Output {
-    if terminal && !raw { Output::writing(Escaping::new(out)) } else { Output::writing(out) }
+fn writer(terminal: bool, raw: bool, out: impl Write + AsFd + Send + 'static) -> Output {
+    if terminal && !raw { Output::writing(Escaping::new(out)) } else { Output::writing_to(out) }
 }
 
 pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {

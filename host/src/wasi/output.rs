@@ -1,18 +1,60 @@
 //! Standard output and error on their way out.
 //!
 //! A reader that does not read must hold up the guest alone: neither the thread that runs it, nor the end of its
-//! time. So a thread of its own writes, and guests wait for that.
+//! time. So a thread of its own writes, and guests wait for that, unless it is known that nobody has to wait.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat};
 use tokio::sync::Notify;
 
 use super::streams::WRITE_PERMIT;
 
 /// Bytes that wait to be written, at most.
 const WAITING: usize = WRITE_PERMIT as usize;
+
+/// Bytes that a pipe takes at once where it takes any: `PIPE_BUF`.
+const PIPE_BUF: usize = 4096;
+
+/// Whether what is written can have to wait for somebody to read.
+#[derive(Debug, Default)]
+enum Waits {
+    /// A file, or a device that is no terminal.
+    Never,
+    /// Unless the pipe has room.
+    ForRoom(OwnedFd),
+    #[default]
+    Perhaps,
+}
+
+impl Waits {
+    fn of(to: &impl AsFd) -> Self {
+        let Ok(stat) = fstat(to) else { return Self::Perhaps };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Self::Never,
+            FileType::CharacterDevice if !to.as_fd().is_terminal() => Self::Never,
+            FileType::Fifo => to.as_fd().try_clone_to_owned().map_or(Self::Perhaps, Self::ForRoom),
+            _ => Self::Perhaps,
+        }
+    }
+
+    /// Whether so many bytes can be written without waiting.
+    fn takes(&self, len: usize) -> bool {
+        match self {
+            Self::Never => true,
+            Self::ForRoom(pipe) => {
+                // a pipe without readers takes nothing, and says so at once
+                let mut asked = [PollFd::new(pipe, PollFlags::OUT)];
+                len <= PIPE_BUF && poll(&mut asked, Some(&rustix::time::Timespec::default())) == Ok(1)
+            }
+            Self::Perhaps => false,
+        }
+    }
+}
 
 /// Why writing failed. Nothing is written after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +75,18 @@ struct State {
     is_told: bool,
     /// Nobody writes any more.
     closed: bool,
-    /// Where it goes, until the thread has it.
+    /// Where it goes; whoever writes has it.
     to: Option<Box<dyn Write + Send>>,
+    waits: Waits,
+    /// There is a thread.
+    started: bool,
+}
+
+/// Writes and flushes.
+fn write(to: &mut dyn Write, bytes: &[u8]) -> Result<(), OutputError> {
+    let written = catch_unwind(AssertUnwindSafe(|| to.write_all(bytes).and_then(|()| to.flush())));
+    let written = written.unwrap_or_else(|_| Err(std::io::Error::other("its writer panicked")));
+    written.map_err(|e| OutputError { kind: e.kind(), message: e.to_string() })
 }
 
 impl State {
@@ -62,23 +114,21 @@ impl Shared {
     }
 
     /// Writes what comes until nobody writes any more, or writing fails.
-    fn write(&self, to: &mut dyn Write) {
+    fn serve(&self) {
         let mut state = self.lock();
         loop {
             let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
             state = self.more.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
-            if state.waiting.is_empty() {
-                return;
-            }
+            let Some(mut to) = state.to.take().filter(|_| !state.waiting.is_empty()) else { return };
             let piece = std::mem::take(&mut state.waiting);
             state.writing = piece.len();
             drop(state);
-            let written = catch_unwind(AssertUnwindSafe(|| to.write_all(&piece).and_then(|()| to.flush())));
-            let written = written.unwrap_or_else(|_| Err(std::io::Error::other("its writer panicked")));
+            let written = write(&mut *to, &piece);
             state = self.lock();
+            state.to = Some(to);
             state.writing = 0;
             if let Err(e) = written {
-                state.error = Some(OutputError { kind: e.kind(), message: e.to_string() });
+                state.error = Some(e);
                 state.waiting.clear();
             }
             self.moved.notify_waiters();
@@ -113,7 +163,18 @@ impl std::fmt::Debug for Output {
 impl Output {
     /// Writes to `to`, in a thread that begins with the first write.
     pub fn writing(to: impl Write + Send + 'static) -> Self {
-        let state = State { to: Some(Box::new(to)), ..State::default() };
+        Self::with(to, Waits::Perhaps)
+    }
+
+    /// As [`writing`](Self::writing), to what has a descriptor: what never has to wait for a reader, or has room for
+    /// what is written, takes it at once, without the thread.
+    pub fn writing_to(to: impl Write + AsFd + Send + 'static) -> Self {
+        let waits = Waits::of(&to);
+        Self::with(to, waits)
+    }
+
+    fn with(to: impl Write + Send + 'static, waits: Waits) -> Self {
+        let state = State { to: Some(Box::new(to)), waits, ..State::default() };
         Self(Arc::new(Handle(Arc::new(Shared { state: Mutex::new(state), ..Shared::default() }))))
     }
 
@@ -147,10 +208,21 @@ impl Output {
             return Ok(false);
         }
         let mut state = self.shared().lock();
+        let at_once = state.is_written() && state.waits.takes(bytes.len());
+        if at_once && let Some(to) = &mut state.to {
+            let written = write(&mut **to, bytes);
+            return match written {
+                Ok(()) => Ok(true),
+                Err(e) => {
+                    (state.error, state.is_told) = (Some(e.clone()), true);
+                    Err(e)
+                }
+            };
+        }
         state.waiting.extend_from_slice(bytes);
-        if let Some(mut to) = state.to.take() {
+        if !std::mem::replace(&mut state.started, true) {
             let shared = self.shared().clone();
-            let work = move || shared.write(&mut *to);
+            let work = move || shared.serve();
             if let Err(e) = std::thread::Builder::new().name("dormouse-output".into()).spawn(work) {
                 let message = format!("starting the thread that writes: {e}");
                 let error = OutputError { kind: e.kind(), message };
@@ -228,13 +300,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_pipe_takes_at_once_what_it_has_room_for_and_the_rest_waits() {
+        use std::io::Read;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let output = Output::writing_to(writer);
+        let line = [b'x'; 1000];
+        let mut pushed = 0;
+        while !output.is_held_up() {
+            assert!(output.push(&line).unwrap());
+            pushed += line.len();
+        }
+        assert!(pushed > 4 * PIPE_BUF, "{pushed} bytes");
+        assert!(output.push(b"the end").unwrap(), "it waits behind the others");
+        let mut got = vec![0; pushed + 7];
+        reader.read_exact(&mut got).unwrap();
+        assert!(got.ends_with(b"xthe end"));
+        drop(reader);
+        while output.push(b"gone").is_ok() {}
+        assert_eq!(output.push(b"gone").unwrap_err().kind, ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_file_never_waits() {
+        let output = Output::writing_to(tempfile::tempfile().unwrap());
+        for _ in 0..100 {
+            assert!(output.push(&vec![b'x'; WAITING]).unwrap());
+            assert!(!output.is_held_up());
+        }
+        assert!(!output.shared().lock().started);
+    }
+
     #[tokio::test]
     async fn a_reader_that_does_not_read_holds_up_whoever_waits_and_nobody_else() {
         let (go, held) = mpsc::channel();
         let got = Arc::new(Mutex::new(Vec::new()));
         let output = Output::writing(Held(held, got.clone()));
-        assert!(output.push(b"one").unwrap());
-        assert!(output.push(&vec![b'x'; WAITING - 3]).unwrap());
+        assert!(output.push(&vec![b'x'; WAITING]).unwrap());
         assert!(!output.push(b"more").unwrap(), "there is no room");
         assert!(output.is_held_up());
         {
@@ -244,9 +346,7 @@ mod tests {
                 _ = &mut written => panic!("nobody has read"),
                 () = std::future::ready(()) => {}
             }
-            for _ in 0..2 {
-                go.send(()).unwrap();
-            }
+            go.send(()).unwrap();
             written.await.unwrap();
         }
         assert_eq!(got.lock().unwrap().len(), WAITING);

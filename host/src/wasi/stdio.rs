@@ -43,8 +43,8 @@ impl Stdio {
         use std::io::IsTerminal;
         Self {
             stdin: Some(Input::reading(std::io::stdin())),
-            stdout: Some(Output::writing(std::io::stdout())),
-            stderr: Some(Output::writing(std::io::stderr())),
+            stdout: Some(Output::writing_to(std::io::stdout())),
+            stderr: Some(Output::writing_to(std::io::stderr())),
             stdin_terminal: std::io::stdin().is_terminal(),
             stdout_terminal: std::io::stdout().is_terminal(),
             stderr_terminal: std::io::stderr().is_terminal(),
