@@ -77,6 +77,10 @@ impl Work {
         self.timeline = Timeline::new(&self.model, &self.teams);
         self.trouble = Trouble::None;
         self.store = Some(self.start().map_err(|e| format!("it does not open: {e}"))?);
+        if matches!(trouble, Trouble::Fails(Fault::Read(_))) {
+            // one that cannot be brought in counts as damaged until the store is opened again; here work is harmed
+            self.model.keys().for_each(|name| drop(find(self.store(), name)));
+        }
         self.trouble = trouble;
         match trouble {
             Trouble::None => {}
