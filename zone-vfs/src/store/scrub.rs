@@ -111,7 +111,6 @@ impl Store {
 }
 
 /// What does not read.
-#[derive(Default)]
 struct Unread {
     frames: HashSet<Hash>,
     /// Segments in which something does not even say what it was.
@@ -192,7 +191,7 @@ impl Scrub<'_> {
         segments.flush()?;
         // not damage, since it is a cache: it is made anew where it is wrong
         segments.verify_index();
-        let Unread { frames: mut damaged, files: mut unknown } = Unread::default();
+        let (mut damaged, mut unknown) = (HashSet::new(), HashSet::new());
         let mut files = BTreeSet::new();
         for (number, _) in segments.files() {
             let Checked { file, frames, bytes, unreadable, reason } = segments.check(number);
