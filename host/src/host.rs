@@ -368,7 +368,7 @@ impl Host {
         about.component = hash;
         about.component_name = name.into();
         let bytes = journal::encode(&about)?;
-        crate::agent::await_done(|done| agent.disk.set_about(&bytes, done)).await?;
+        crate::agent::await_done(&agent.disk, |done| agent.disk.set_about(&bytes, done)).await?;
         Ok(())
     }
 

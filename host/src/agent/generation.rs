@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use zone_vfs::contract::ZoneKind;
 use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
+use zone_vfs::store::{Cause, Disk, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
 use super::standing::Identity;
 use super::template::Genesis;
@@ -24,13 +24,17 @@ const FLATTEN_SMALL: u64 = 4 << 20;
 /// So many forks at once are worth a flat image.
 const MANY_FORKS: usize = 4;
 
-/// Awaits what a store calls back.
-pub(crate) async fn await_done<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
+/// Awaits what a disk calls back. No lock may be held that another's call back needs: see [`Disk::lend`].
+pub(crate) async fn await_done<T: Send + 'static>(
+    disk: &Disk,
+    start: impl FnOnce(Done<T>),
+) -> Result<T, StoreError> {
     let (send, receive) = tokio::sync::oneshot::channel();
-    start(Box::new(move |result| {
+    let done: Done<T> = Box::new(move |result| {
         // the receiver is gone only when the caller was dropped, which then does not ask any more
         let _ = send.send(result);
-    }));
+    });
+    disk.lend(|| start(done));
     receive.await.map_err(|_| StoreError::Closed)?
 }
 
@@ -140,7 +144,7 @@ impl Agent {
         let outcome = journal::encode(&OutcomeRecord::Reply(Vec::new()))?;
         let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)? };
         self.before_forgetting().await?;
-        let number = await_done(|done| self.disk.end(&outcome, Some(new), done)).await?;
+        let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(new), done)).await?;
         self.host.archive_later(&self.disk, number);
         Ok(self.disk.release()?)
     }
@@ -152,7 +156,7 @@ impl Agent {
         let (about, image) = self.newest_head().await?;
         // every turn ends with an image: what stands in memory now is what the head's image holds
         let paused = NewGeneration { cause: Cause::Paused, about: journal::encode(&about)? };
-        let number = await_done(|done| self.disk.mark(paused, done)).await?;
+        let number = await_done(&self.disk, |done| self.disk.mark(paused, done)).await?;
         *running = None;
         if let Some(image) = image {
             self.stands(&image, number, about);
@@ -185,7 +189,7 @@ impl Agent {
     async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
         let (about, _) = self.newest_head().await?;
         let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
-        Ok(await_done(|done| self.disk.mark(now, done)).await?)
+        Ok(await_done(&self.disk, |done| self.disk.mark(now, done)).await?)
     }
 
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
@@ -252,7 +256,7 @@ impl Agent {
         // turns after that generation have not happened to whom stands there
         *self.place.seen() = None;
         let about = journal::encode(&about)?;
-        let number = await_done(|done| self.disk.rewind(to, &about, done)).await?;
+        let number = await_done(&self.disk, |done| self.disk.rewind(to, &about, done)).await?;
         self.host.archive_later(&self.disk, number);
         Ok(number)
     }

@@ -143,7 +143,8 @@ impl Agent {
                 let outcome = journal::encode(&OutcomeRecord::Exit(status))?;
                 let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
                 self.before_forgetting().await?;
-                let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
+                let number =
+                    await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;
                 Ok(RunOutcome { turn, status: Ok(status), generation: Some(number) })
             }
             Ended::Trapped(reason) => {
@@ -164,7 +165,7 @@ impl Agent {
             self.before_forgetting().await?;
         }
         loop {
-            match await_done(|done| self.disk.fail(reason, done)).await {
+            match await_done(&self.disk, |done| self.disk.fail(reason, done)).await {
                 Err(zone_vfs::store::StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
                 // its last commit was under way, and has ended it
                 Err(zone_vfs::store::StoreError::NoTurn) => return Ok(()),

@@ -157,7 +157,7 @@ impl Agent {
         let outcome = journal::encode(&outcome)?;
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
         self.before_forgetting().await?;
-        let number = await_done(|done| self.disk.end(&outcome, Some(generation), done)).await?;
+        let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;
         self.host.flatten_later(self, number, &now.image, self.host.options.flatten_at);
         self.stands(&now.image, number, about);
         *running = Some(now);

@@ -543,10 +543,11 @@ impl GuestState {
             }
         }
         let (send, receive) = tokio::sync::oneshot::channel();
-        disk.sync(Box::new(move |result| {
+        let done = Box::new(move |result| {
             // the receiver is gone only when the turn was cancelled meanwhile
             let _ = send.send(result);
-        }));
+        });
+        disk.lend(|| disk.sync(done));
         match receive.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(e)) if e.is_no_space() => Err(ErrorCode::InsufficientSpace.into()),

@@ -44,7 +44,8 @@ pub enum Caching {
 /// Where a durable write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DurableError {
-    /// The write failed; nothing of it may be relied on, and no flush was attempted.
+    /// The write failed, or, on a device that writes and flushes by one request, either of the two. Nothing of it
+    /// may be relied on. For want of space: nothing was flushed, and the same bytes may be written again.
     #[error("write failed: {0}")]
     Write(#[source] io::Error),
     /// The flush failed; what is durable is unknown, and the flush must not be tried again.
@@ -113,6 +114,18 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn write_durably(&self, offset: u64, bytes: &AlignedBuf) -> Result<(), DurableError> {
         self.write_at(offset, bytes).map_err(DurableError::Write)?;
         self.flush().map_err(DurableError::Flush)
+    }
+
+    /// As [`write_durably`](Self::write_durably), and runs `meanwhile` once, whatever happens: while the bytes are
+    /// on their way where the device can do both, and before otherwise.
+    fn write_durably_while(
+        &self,
+        offset: u64,
+        bytes: &AlignedBuf,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DurableError> {
+        meanwhile();
+        self.write_durably(offset, bytes)
     }
 
     /// Fills `buf`; `UnexpectedEof` where the file is too short.

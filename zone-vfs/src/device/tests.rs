@@ -55,6 +55,34 @@ fn files_hold_what_is_written() {
 }
 
 #[test]
+fn what_is_done_meanwhile_is_done_once() {
+    every_device(|device| {
+        for caching in [Caching::Cached, Caching::Direct] {
+            let path = format!("log/{caching:?}");
+            let file = device.create(&path, 2 * BLOCK as u64, caching).unwrap();
+            let mut buf = AlignedBuf::new();
+            buf.extend_from_slice(&[9; BLOCK]);
+            let mut times = 0;
+            file.write_durably_while(0, &buf, &mut || {
+                times += 1;
+                // whoever is told there may write, too
+                file.write_durably_while(BLOCK as u64, &buf, &mut || times += 10).unwrap();
+            })
+            .unwrap();
+            assert_eq!(times, 11, "{device:?}");
+            let mut all = vec![0; 2 * BLOCK];
+            file.read_at(0, &mut all).unwrap();
+            assert!(all.iter().all(|b| *b == 9), "{device:?}");
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                file.write_durably_while(0, &buf, &mut || panic!("while the kernel has the bytes"))
+            }));
+            assert!(caught.is_err());
+            file.write_durably(0, &buf).unwrap();
+        }
+    });
+}
+
+#[test]
 fn cached_files_grow() {
     every_device(|device| {
         let file = device.create("grows", 0, Caching::Cached).unwrap();

@@ -1,32 +1,35 @@
-//! A device whose durable writes are one `io_uring` submission: write, then data sync, linked.
+//! A device that writes durably by `io_uring` where something else is to be done meanwhile.
 //!
-//! Each thread that writes durably owns a ring (`SINGLE_ISSUER` and `DEFER_TASKRUN`); in practice
-//! that is the log's committer and whoever writes the superblock. Reads and everything else are
-//! plain calls in the calling thread: a read that hits the page cache is quicker that way.
+//! One write with `RWF_DSYNC` is written and made durable by one request: nothing is handed to a thread of
+//! the kernel's, as a linked `fsync` would be, and nobody has to be there between the two. Where there is
+//! nothing to be done meanwhile, the same write is a plain call in the calling thread, which is quicker by what
+//! a ring costs. Reads and everything else are plain calls too: a read that hits the page cache is quicker
+//! that way.
+//!
+//! Each thread that has needed one owns a ring (`SINGLE_ISSUER` and `DEFER_TASKRUN`); in practice that is the
+//! log's.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, opcode, types};
 
 use super::blocking::{Blocking, BlockingFile};
 use super::{AlignedBuf, BLOCK, Caching, Device, DeviceFile, DurableError};
 
-/// Submissions that a ring has room for; a durable write takes two.
-const ENTRIES: u32 = 4;
+/// Submissions that a ring has room for; one is under way at a time.
+const ENTRIES: u32 = 2;
 /// The longest write of one submission. Bytes.
 const MAX_WRITE: usize = 1 << 30;
 /// How often waiting for the kernel is tried again, a millisecond apart.
 const MAX_WAIT_RETRIES: u32 = 10_000;
 
-const WRITE: u64 = 1;
-const FLUSH: u64 = 2;
-
 thread_local! {
-    static RING: RefCell<Option<IoUring>> = const { RefCell::new(None) };
+    static RING: Cell<Option<IoUring>> = const { Cell::new(None) };
 }
 
 /// A folder of the host, with durable writes by `io_uring`.
@@ -42,8 +45,8 @@ impl Uring {
         let ring = build_ring()?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Write::CODE) || !probe.is_supported(opcode::Fsync::CODE) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring without write or fsync"));
+        if !probe.is_supported(opcode::Write::CODE) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring without write"));
         }
         Ok(Self { files: Blocking::open(root)? })
     }
@@ -105,15 +108,38 @@ impl DeviceFile for UringFile {
     }
 
     fn write_durably(&self, offset: u64, bytes: &AlignedBuf) -> Result<(), DurableError> {
-        RING.with_borrow_mut(|slot| {
-            if slot.is_none() {
-                *slot = Some(build_ring().map_err(DurableError::Write)?);
+        write_all(offset, bytes, |at, rest| Ok(write_synced(&self.0, at, rest)))
+    }
+
+    fn write_durably_while(
+        &self,
+        offset: u64,
+        bytes: &AlignedBuf,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DurableError> {
+        RING.with(|slot| {
+            // what runs meanwhile may come here again, and then finds none
+            let mut ring = match slot.take().map_or_else(build_ring, Ok) {
+                Ok(ring) => ring,
+                Err(error) => {
+                    meanwhile();
+                    return Err(DurableError::Write(error));
+                }
+            };
+            let mut meanwhile = Some(meanwhile);
+            let done = write_all(offset, bytes, |at, rest| {
+                submit_synced(&mut ring, &self.0, at, rest, || {
+                    if let Some(meanwhile) = meanwhile.take() {
+                        meanwhile();
+                    }
+                })
+            });
+            if let Some(meanwhile) = meanwhile {
+                meanwhile();
             }
-            let Some(ring) = slot.as_mut() else { unreachable!("the ring was made above") };
-            let done = write_and_flush(ring, &self.0, offset, bytes);
-            if done.is_err() {
-                // What an error left in the ring must not be taken for the next write's.
-                *slot = None;
+            // What an error left in the ring must not be taken for the next write's.
+            if done.is_ok() {
+                slot.set(Some(ring));
             }
             done
         })
@@ -128,108 +154,97 @@ impl DeviceFile for UringFile {
     }
 }
 
-fn write_and_flush(
-    ring: &mut IoUring,
-    file: &BlockingFile,
+/// Writes all of `bytes` by calls of `write`, which gives how many bytes it has written durably, or an error number.
+fn write_all(
     offset: u64,
     bytes: &[u8],
+    mut write: impl FnMut(u64, &[u8]) -> Result<i32, DurableError>,
 ) -> Result<(), DurableError> {
     let mut done = 0;
-    loop {
+    while done < bytes.len() {
         let rest = &bytes[done..bytes.len().min(done + MAX_WRITE)];
-        let (write, flush) = submit_pair(ring, file, offset + done as u64, rest)?;
-        match step(write, flush, rest.len(), bytes.len() - done) {
-            Step::Done => return Ok(()),
-            Step::Flush => return file.flush().map_err(DurableError::Flush),
-            Step::Again { written } => done += written,
-            Step::Failed(error) => return Err(error),
-        }
+        done += step(write(offset + done as u64, rest)?, rest.len())?;
+    }
+    Ok(())
+}
+
+/// How far the result of a write of `asked` bytes gets us: a whole number of blocks.
+fn step(result: i32, asked: usize) -> Result<usize, DurableError> {
+    match usize::try_from(result) {
+        Ok(0) => Err(DurableError::Write(io::ErrorKind::WriteZero.into())),
+        Ok(written) if written >= asked => Ok(asked),
+        Ok(written) => Ok(written - written % BLOCK),
+        Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => Ok(0),
+        // A full disk is told by the write, before anything is synced, and what is refused is written anew as a
+        // whole. After any other error it is unknown what is durable, whichever of the two it was.
+        Err(_) => Err(DurableError::Write(io::Error::from_raw_os_error(-result))),
     }
 }
 
-/// What the two results of a linked write and flush ask for.
-#[derive(Debug)]
-enum Step {
-    Done,
-    /// All is written, and the flush was not attempted.
-    Flush,
-    /// The write stopped early; go on behind `written` bytes, a whole number of blocks.
-    Again {
-        written: usize,
-    },
-    Failed(DurableError),
+/// One durable write in the calling thread: how many bytes are, or an error number below zero.
+fn write_synced(file: &BlockingFile, offset: u64, bytes: &[u8]) -> i32 {
+    let bytes = [io::IoSlice::new(bytes)];
+    match rustix::io::pwritev2(&file.file, &bytes, offset, rustix::io::ReadWriteFlags::DSYNC) {
+        Ok(written) => i32::try_from(written).unwrap_or(i32::MAX),
+        Err(error) => -error.raw_os_error(),
+    }
 }
 
-/// `asked` bytes were submitted, of `left` that remain.
-fn step(write: i32, flush: i32, asked: usize, left: usize) -> Step {
-    if write < 0 {
-        return match -write {
-            libc::EINTR | libc::EAGAIN => Step::Again { written: 0 },
-            code => Step::Failed(DurableError::Write(io::Error::from_raw_os_error(code))),
-        };
-    }
-    let written = write as usize;
-    if written == 0 && asked > 0 {
-        return Step::Failed(DurableError::Write(io::ErrorKind::WriteZero.into()));
-    }
-    // A flush that ran and failed counts, however much was written before it.
-    if flush < 0 && !matches!(-flush, libc::ECANCELED | libc::EINTR) {
-        return Step::Failed(DurableError::Flush(io::Error::from_raw_os_error(-flush)));
-    }
-    if written < left {
-        return Step::Again { written: written - written % BLOCK };
-    }
-    if flush < 0 { Step::Flush } else { Step::Done }
-}
-
-/// Submits a write with a data sync linked behind it, waits for both, and gives both results.
-fn submit_pair(
+/// One durable write by the ring, and `meanwhile`, which does not run where nothing could be submitted.
+fn submit_synced(
     ring: &mut IoUring,
     file: &BlockingFile,
     offset: u64,
     bytes: &[u8],
-) -> Result<(i32, i32), DurableError> {
-    let fd = types::Fd(file.file.as_raw_fd());
-    let write = opcode::Write::new(fd, bytes.as_ptr(), bytes.len() as u32)
+    meanwhile: impl FnOnce(),
+) -> Result<i32, DurableError> {
+    let write = opcode::Write::new(types::Fd(file.file.as_raw_fd()), bytes.as_ptr(), bytes.len() as u32)
         .offset(offset)
-        .build()
-        .flags(squeue::Flags::IO_LINK)
-        .user_data(WRITE);
-    let flush = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build().user_data(FLUSH);
+        .rw_flags(libc::RWF_DSYNC)
+        .build();
     // SAFETY: the bytes and the descriptor are borrowed until this function returns, and it returns
-    // only when nothing was submitted or the kernel has completed both (or never: see the abort).
-    let queued = unsafe { ring.submission().push_multiple(&[write, flush]) };
+    // only when nothing was submitted or the kernel has completed it (or never: see the abort).
+    let queued = unsafe { ring.submission().push(&write) };
     queued.map_err(|_| DurableError::Write(io::Error::other("the ring has no room")))?;
-
-    let (mut write_result, mut flush_result) = (None, None);
     let mut retries = 0;
-    loop {
-        if let Err(error) = ring.submit_and_wait(1) {
-            let code = error.raw_os_error();
-            if code != Some(libc::EINTR) {
-                let untouched = ring.submission().len() == 2;
-                if untouched && !matches!(code, Some(libc::EAGAIN | libc::EBUSY)) {
-                    return Err(DurableError::Write(error));
-                }
-                retries += 1;
-                if retries > MAX_WAIT_RETRIES {
-                    // The kernel may still read the caller's memory, so returning is not an option.
-                    tracing::error!(%error, "io_uring gives no completions");
-                    std::process::abort();
-                }
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        }
-        for completion in ring.completion() {
-            match completion.user_data() {
-                WRITE => write_result = Some(completion.result()),
-                _ => flush_result = Some(completion.result()),
-            }
-        }
-        if let (Some(write), Some(flush)) = (write_result, flush_result) {
-            return Ok((write, flush));
-        }
+    // a ring whose task work is deferred submits without waiting, too
+    while let Err(error) = ring.submit() {
+        retry(&error, &mut retries, ring.submission().len() == 1)?;
     }
+    // the kernel has the bytes until it is done, also where this panics
+    let panicked = catch_unwind(AssertUnwindSafe(meanwhile)).err();
+    let result = loop {
+        if let Some(completion) = ring.completion().next() {
+            break completion.result();
+        }
+        if let Err(error) = ring.submit_and_wait(1) {
+            retry(&error, &mut retries, false)?;
+        }
+    };
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+    Ok(result)
+}
+
+/// Waits a little after an error of submitting or waiting that passes; gives it back where the kernel has taken
+/// nothing and will not.
+fn retry(error: &io::Error, retries: &mut u32, untouched: bool) -> Result<(), DurableError> {
+    let code = error.raw_os_error();
+    if code == Some(libc::EINTR) {
+        return Ok(());
+    }
+    if untouched && !matches!(code, Some(libc::EAGAIN | libc::EBUSY)) {
+        return Err(DurableError::Write(io::Error::new(error.kind(), error.to_string())));
+    }
+    *retries += 1;
+    if *retries > MAX_WAIT_RETRIES {
+        // The kernel may still read the caller's memory, so returning is not an option.
+        tracing::error!(%error, "io_uring gives no completions");
+        std::process::abort();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -238,17 +253,14 @@ mod tests {
 
     #[test]
     fn partial_results_are_told_apart() {
-        let full = 8192;
-        assert!(matches!(step(8192, 0, full, full), Step::Done));
-        assert!(matches!(step(8192, -libc::ECANCELED, full, full), Step::Flush));
-        assert!(matches!(step(4096, -libc::ECANCELED, full, full), Step::Again { written: 4096 }));
-        assert!(matches!(step(5000, -libc::ECANCELED, full, full), Step::Again { written: 4096 }));
-        assert!(matches!(step(-libc::EINTR, -libc::ECANCELED, full, full), Step::Again { written: 0 }));
-        let Step::Failed(error) = step(-libc::ENOSPC, -libc::ECANCELED, full, full) else { panic!() };
-        assert!(error.is_no_space());
-        let Step::Failed(error) = step(8192, -libc::ENOSPC, full, full) else { panic!() };
-        assert!(matches!(error, DurableError::Flush(_)) && !error.is_no_space());
-        assert!(matches!(step(8192, -libc::EIO, full, full), Step::Failed(DurableError::Flush(_))));
-        assert!(matches!(step(0, -libc::ECANCELED, full, full), Step::Failed(DurableError::Write(_))));
+        let asked = 8192;
+        assert_eq!(step(8192, asked).unwrap(), 8192);
+        assert_eq!(step(4096, asked).unwrap(), 4096);
+        assert_eq!(step(5000, asked).unwrap(), 4096);
+        assert_eq!(step(100, asked).unwrap(), 0, "the same block again");
+        assert_eq!(step(-libc::EINTR, asked).unwrap(), 0);
+        assert!(step(-libc::ENOSPC, asked).unwrap_err().is_no_space());
+        assert!(!step(-libc::EIO, asked).unwrap_err().is_no_space());
+        assert!(matches!(step(0, asked), Err(DurableError::Write(_))));
     }
 }

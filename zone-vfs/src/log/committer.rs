@@ -1,9 +1,9 @@
-//! The thread that turns queued records into durable groups.
+//! What turns queued records into durable groups: the log's own thread, or one that lends itself.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::files::{Current, SharedFiles};
 use super::format::{begin_group, put_record, seal_group};
@@ -14,6 +14,53 @@ use crate::device::{AlignedBuf, BLOCK, DurableError};
 use crate::id::AgentId;
 
 type Outcome = Result<LogPosition, CommitError>;
+
+/// The queue, and what works on it. The queue sees to it that one thread at a time does.
+pub(super) struct Works {
+    pub queue: Arc<SharedQueue>,
+    committer: Mutex<Committer>,
+}
+
+impl Works {
+    pub fn new(committer: Committer) -> Self {
+        Self { queue: committer.queue.clone(), committer: Mutex::new(committer) }
+    }
+
+    /// What the log's thread does until the log is closed. Those whose records are durable are told while the next
+    /// group is on its way to the disk.
+    pub fn run(&self) {
+        while let Some(group) = self.queue.take_group() {
+            let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut durable = committer.commit_caught(group, None);
+            while let Some(group) = self.queue.take_next() {
+                durable = committer.commit_caught(group, durable);
+            }
+            committer.tell(durable);
+            drop(committer);
+            self.queue.done();
+        }
+    }
+
+    /// Commits in the calling thread, which is going to wait for what it has queued: where nobody else commits
+    /// meanwhile, that spares the way to another thread and back. Leaves it to the log's thread otherwise.
+    pub fn lend(&self) {
+        if let Some(group) = self.queue.lend() {
+            let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+            let durable = committer.commit_caught(group, None);
+            committer.tell(durable);
+            drop(committer);
+            self.queue.done();
+        }
+    }
+}
+
+/// A group that is durable, of which nobody was told.
+struct Durable {
+    group: Vec<Pending>,
+    position: LogPosition,
+    /// Where the log ends behind it.
+    tail: LogPosition,
+}
 
 pub(super) struct Committer {
     queue: Arc<SharedQueue>,
@@ -47,44 +94,59 @@ impl Committer {
         }
     }
 
-    pub fn run(mut self) {
-        self.queue.serve();
-        while let Some(group) = self.queue.take_group() {
-            // A panic of the barrier's ends the log, not the callers' wait.
-            if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {
-                self.poison("a panic while committing".into());
-            }
-        }
+    /// As [`commit`](Self::commit). A panic of the barrier's ends the log, not the callers' wait.
+    fn commit_caught(&mut self, group: Vec<Pending>, before: Option<Durable>) -> Option<Durable> {
+        catch_unwind(AssertUnwindSafe(|| self.commit(group, before))).unwrap_or_else(|_| {
+            self.poison("a panic while committing".into());
+            None
+        })
     }
 
-    fn commit(&mut self, mut group: Vec<Pending>) {
+    /// Makes `group` durable, and tells those `before` it that they are: before anybody of `group` is told.
+    fn commit(&mut self, mut group: Vec<Pending>, mut before: Option<Durable>) -> Option<Durable> {
         if let Some(reason) = self.queue.poisoned() {
-            return self.refuse(group, &CommitError::Poisoned(reason));
+            self.tell(before);
+            self.refuse(group, &CommitError::Poisoned(reason));
+            return None;
+        }
+        if group.iter().any(|it| !it.record.needs.is_empty()) {
+            // a flush of its own, for which they need not wait
+            self.tell(before.take());
         }
         if let Err(error) = self.flush_needs(&group) {
+            self.tell(before.take());
             if error == CommitError::NoSpace {
                 let needy = agents(group.iter().filter(|it| !it.record.needs.is_empty()));
                 let (refused, rest) = group.into_iter().partition(|it| needy.contains(&it.record.agent));
                 self.refuse_with_followers(refused, &needy);
                 group = rest;
             } else {
-                return self.fail(group, &error);
+                self.fail(group, &error);
+                return None;
             }
         }
         if group.iter().all(|it| it.size.is_err()) {
-            return self.refuse(group, &CommitError::Closed);
+            self.tell(before);
+            self.refuse(group, &CommitError::Closed);
+            return None;
         }
-        match self.write(&group) {
-            Ok(position) => {
-                let sleepers = self.call(group, &Ok(position));
-                self.files.set_tail(self.tail());
-                wake(sleepers);
-            }
+        let written = self.write(&group, &mut before);
+        self.tell(before);
+        match written {
+            Ok(position) => return Some(Durable { group, position, tail: self.tail() }),
             Err(CommitError::NoSpace) => {
                 let agents = agents(&group);
                 self.refuse_with_followers(group, &agents);
             }
             Err(error) => self.fail(group, &error),
+        }
+        None
+    }
+
+    /// Tells those of a durable group, if there is one.
+    fn tell(&self, durable: Option<Durable>) {
+        if let Some(durable) = durable {
+            tell(&self.queue, &self.files, durable);
         }
     }
 
@@ -107,8 +169,9 @@ impl Committer {
         })
     }
 
-    /// Writes one group and gives the position at which it begins.
-    fn write(&mut self, group: &[Pending]) -> Result<LogPosition, CommitError> {
+    /// Writes one group and gives the position at which it begins. Takes and tells those before it meanwhile, if
+    /// it comes so far.
+    fn write(&mut self, group: &[Pending], before: &mut Option<Durable>) -> Result<LogPosition, CommitError> {
         begin_group(&mut self.buf);
         let mut records = 0;
         for pending in group.iter().filter(|it| it.size.is_ok()) {
@@ -135,7 +198,19 @@ impl Committer {
             written.map_err(|error| CommitError::Poisoned(error.to_string().into()))?;
             return Ok(self.advance(bytes));
         }
-        match current.file.write_durably(current.offset, &self.buf) {
+        let written = match before.take() {
+            None => current.file.write_durably(current.offset, &self.buf),
+            Some(durable) => {
+                let (queue, files) = (&self.queue, &self.files);
+                let mut durable = Some(durable);
+                current.file.write_durably_while(current.offset, &self.buf, &mut || {
+                    if let Some(durable) = durable.take() {
+                        tell(queue, files, durable);
+                    }
+                })
+            }
+        };
+        match written {
             Ok(()) => Ok(self.advance(bytes)),
             // The next group takes the same place and number.
             Err(error @ DurableError::Write(_)) if error.is_no_space() => Err(CommitError::NoSpace),
@@ -162,46 +237,57 @@ impl Committer {
     }
 
     /// An agent's later records build on its earlier ones, so they go with them.
-    fn refuse_with_followers(&mut self, refused: Vec<Pending>, agents: &HashSet<AgentId>) {
+    fn refuse_with_followers(&self, refused: Vec<Pending>, agents: &HashSet<AgentId>) {
         let followers = self.queue.take_all_of(agents.iter().copied());
         self.refuse(refused, &CommitError::NoSpace);
         self.refuse(followers, &CommitError::NoSpace);
     }
 
-    fn fail(&mut self, group: Vec<Pending>, error: &CommitError) {
+    fn fail(&self, group: Vec<Pending>, error: &CommitError) {
         if let CommitError::Poisoned(reason) = error {
             self.poison(reason.clone());
         }
         self.refuse(group, error);
     }
 
-    fn refuse(&mut self, group: Vec<Pending>, error: &CommitError) {
-        let sleepers = self.call(group, &Err(error.clone()));
+    fn refuse(&self, group: Vec<Pending>, error: &CommitError) {
+        let sleepers = call(&self.queue, group, &Err(error.clone()));
         wake(sleepers);
     }
 
-    /// Tells those who are called, in order, and gives those who are to be woken.
-    fn call(&mut self, group: Vec<Pending>, result: &Outcome) -> Vec<(SyncSender<Outcome>, Outcome)> {
-        let mut sleepers = Vec::new();
-        for Pending { told, size, .. } in group {
-            let outcome = size.and_then(|_| result.clone());
-            match told {
-                Told::Wake(sender) => sleepers.push((sender, outcome)),
-                Told::Call(done) => {
-                    // What the state of its owner now is, nobody knows; the others are told first.
-                    if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
-                        self.poison("an acknowledgement panicked".into());
-                    }
+    fn poison(&self, reason: Arc<str>) {
+        poison(&self.queue, reason);
+    }
+}
+
+/// Tells those whose records are durable. The tail moves when those have been that are called.
+fn tell(queue: &SharedQueue, files: &SharedFiles, durable: Durable) {
+    let sleepers = call(queue, durable.group, &Ok(durable.position));
+    files.set_tail(durable.tail);
+    wake(sleepers);
+}
+
+/// Tells those who are called, in order, and gives those who are to be woken.
+fn call(queue: &SharedQueue, group: Vec<Pending>, result: &Outcome) -> Vec<(SyncSender<Outcome>, Outcome)> {
+    let mut sleepers = Vec::new();
+    for Pending { told, size, .. } in group {
+        let outcome = size.and_then(|_| result.clone());
+        match told {
+            Told::Wake(sender) => sleepers.push((sender, outcome)),
+            Told::Call(done) => {
+                // What the state of its owner now is, nobody knows; the others are told first.
+                if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
+                    poison(queue, "an acknowledgement panicked".into());
                 }
             }
         }
-        sleepers
     }
+    sleepers
+}
 
-    fn poison(&mut self, reason: Arc<str>) {
-        tracing::error!(%reason, "the log takes no more commits until it is opened again");
-        self.queue.poison(reason);
-    }
+fn poison(queue: &SharedQueue, reason: Arc<str>) {
+    tracing::error!(%reason, "the log takes no more commits until it is opened again");
+    queue.poison(reason);
 }
 
 fn agents<'a>(pending: impl IntoIterator<Item = &'a Pending>) -> HashSet<AgentId> {

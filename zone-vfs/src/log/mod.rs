@@ -1,8 +1,9 @@
 //! The write-ahead log: one committer, groups of all agents' records, acknowledged when durable.
 //!
 //! - `format`: files, groups and records as bytes
-//! - `queue`: what waits, and whose turn it is
-//! - `committer`: the thread that writes groups and acknowledges
+//! - `queue`: what waits, whose turn it is, and who works on it
+//! - `committer`: what writes groups and acknowledges
+//! - `lend`: a thread that waits for its own commit makes it, where nobody else is at it
 //! - `files`: preallocated files, recycled with a raised generation
 //! - `recovery`: reading it all back, and telling a torn tail from damage
 
@@ -10,10 +11,19 @@ mod committer;
 mod error;
 mod files;
 mod format;
+mod lend;
 mod queue;
 mod recovery;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod tests;
+
+/// What `queue` needs of threads; its tests of schedules give it another.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use std::thread;
+}
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -24,11 +34,12 @@ use serde::{Deserialize, Serialize};
 use crate::chunks::ChunkError;
 use crate::device::Device;
 use crate::id::{AgentId, Epoch, Hash, Sequence};
-use committer::Committer;
+use committer::{Committer, Works};
 pub use error::{CommitError, LogError};
 use files::SharedFiles;
 pub use format::{FORMAT_VERSION, MAX_NEEDS, MAX_RECORD};
-use queue::{Pending, SharedQueue, Told};
+pub use lend::lend;
+use queue::{Pending, Pushed, SharedQueue, Told};
 
 /// One entry of an agent's ordered stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +134,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Told how a commit went, on the committer's thread.
+/// Told how a commit went, on the thread that made it: the log's, or one that [lends](lend) itself.
 pub type Done = Box<dyn FnOnce(Result<LogPosition, CommitError>) + Send>;
 
 /// An open log. Dropping it commits what is queued and ends its thread.
@@ -152,7 +163,7 @@ pub type Done = Box<dyn FnOnce(Result<LogPosition, CommitError>) + Send>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Log {
-    queue: Arc<SharedQueue>,
+    works: Arc<Works>,
     files: Arc<SharedFiles>,
     thread: Option<JoinHandle<()>>,
 }
@@ -174,12 +185,14 @@ impl Log {
         let queue = Arc::new(SharedQueue::new(options.group_target, options.share));
         let files = Arc::new(SharedFiles::new(device, options.file_len, recovered.files, recovered.tail));
         let committer =
-            Committer::new(queue.clone(), files.clone(), options, recovered.current, recovered.next_group);
+            Committer::new(queue, files.clone(), options, recovered.current, recovered.next_group);
+        let works = Arc::new(Works::new(committer));
+        let runs = works.clone();
         let thread = std::thread::Builder::new()
             .name("dormouse-log".to_owned())
-            .spawn(move || committer.run())
+            .spawn(move || runs.run())
             .map_err(|source| LogError::Io { file: "the log's thread".to_owned(), source })?;
-        Ok(Self { queue, files, thread: Some(thread) })
+        Ok(Self { works, files, thread: Some(thread) })
     }
 
     /// Reads every record from `from` on again, and gives where the log ends. Nobody may commit meanwhile.
@@ -192,7 +205,7 @@ impl Log {
         Ok(recovery::recover(self.files.device(), options, from, on_record)?.tail)
     }
 
-    /// Queues `record`. `done` runs on the committer's thread, once: with a position when the
+    /// Queues `record`. `done` runs on the thread that commits, once: with a position when the
     /// record is durable, with an error when it was refused or its fate is unknown. For one agent,
     /// records are acknowledged in the order in which they were queued, and when one is refused
     /// for want of space, so are those already queued behind it.
@@ -200,26 +213,32 @@ impl Log {
     /// Recovery from the position gives this record and everything later, and perhaps records
     /// that shared its group.
     ///
-    /// Waits while the agent has too much queued already, except on the committer's thread.
+    /// Waits while the agent has too much queued already, except in a `done`.
     pub fn submit(
         &self,
         record: Record,
         done: impl FnOnce(Result<LogPosition, CommitError>) + Send + 'static,
     ) {
-        self.queue.push([Pending::new(record, Told::Call(Box::new(done)))]);
+        self.push([Pending::new(record, Told::Call(Box::new(done)))]);
     }
 
     /// Queues several records at once, so that the committer sees all or none of them. Each
     /// `done` is as in [`submit`](Self::submit).
     pub fn submit_all(&self, records: impl IntoIterator<Item = (Record, Done)>) {
-        self.queue.push(records.into_iter().map(|(record, done)| Pending::new(record, Told::Call(done))));
+        self.push(records.into_iter().map(|(record, done)| Pending::new(record, Told::Call(done))));
+    }
+
+    fn push(&self, pending: impl IntoIterator<Item = Pending>) {
+        if self.works.queue.push(pending) == Pushed::Unseen && !lend::promise(&self.works) {
+            self.works.queue.call();
+        }
     }
 
     /// Queues `record` and waits until it is durable and the [`tail`](Self::tail) has moved past
-    /// it. Not to be called on the committer's thread.
+    /// it. Not to be called in a `done`.
     pub fn commit(&self, record: Record) -> Result<LogPosition, CommitError> {
         let (send, receive) = mpsc::sync_channel(1);
-        self.queue.push([Pending::new(record, Told::Wake(send))]);
+        lend(|| self.push([Pending::new(record, Told::Wake(send))]));
         receive.recv().unwrap_or(Err(CommitError::Closed))
     }
 
@@ -259,20 +278,20 @@ impl Log {
     /// Takes no more commits, for this reason, until it is opened again.
     pub fn poison(&self, reason: Arc<str>) {
         tracing::error!(%reason, "the log takes no more commits until it is opened again");
-        self.queue.poison(reason);
+        self.works.queue.poison(reason);
     }
 
     /// Why the log takes no more commits, where that is so.
     pub fn poisoned(&self) -> Option<Arc<str>> {
-        self.queue.poisoned()
+        self.works.queue.poisoned()
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.queue.close();
-        // The last owner can be a `done` that the committer runs: it then ends by itself.
-        if let Some(thread) = self.thread.take().filter(|it| it.thread().id() != std::thread::current().id())
+        self.works.queue.close();
+        // The last owner can be a `done`: whoever commits goes on by itself then, and the thread ends when all is done.
+        if let Some(thread) = self.thread.take().filter(|_| !self.works.queue.is_at_work())
             && thread.join().is_err()
         {
             tracing::error!("the log's thread panicked");

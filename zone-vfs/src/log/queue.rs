@@ -5,12 +5,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, PoisonError};
 
-use super::format::{MAX_TARGET, record_len};
-use super::{CommitError, Done, LogPosition, Record};
+use super::sync::thread::{self, ThreadId};
+use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::id::AgentId;
+use crate::log::format::{MAX_TARGET, record_len};
+use crate::log::{CommitError, Done, LogPosition, Record};
 
 /// An agent with more bytes queued than this waits before it may queue more.
 const MAX_QUEUED: usize = 32 << 20;
@@ -60,17 +61,31 @@ struct Queue {
     agents: HashMap<AgentId, AgentQueue>,
     /// Agents with something waiting, next first.
     turns: VecDeque<AgentId>,
+    work: Work,
+    /// The last group was of several agents.
+    crowded: bool,
+    /// Threads that wait until their agent's queue is shorter.
+    waiting: usize,
     closed: bool,
     poisoned: Option<Arc<str>>,
 }
 
+/// Who turns what is queued into groups: the log's thread, or one that lends itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Work {
+    /// Nobody does.
+    #[default]
+    Idle,
+    /// This thread does, and looks for more when it is done.
+    By(ThreadId),
+}
+
 pub(super) struct SharedQueue {
     queue: Mutex<Queue>,
-    /// Something waits, or the queue was closed.
+    /// Something waits that nobody works on, or the queue was closed.
     filled: Condvar,
     /// An agent's queue became shorter.
     drained: Condvar,
-    committer: OnceLock<ThreadId>,
     target: usize,
     share: usize,
 }
@@ -81,45 +96,101 @@ impl SharedQueue {
             queue: Mutex::default(),
             filled: Condvar::new(),
             drained: Condvar::new(),
-            committer: OnceLock::new(),
             target: target.clamp(1, MAX_TARGET),
             share: share.max(MIN_SHARE),
         }
     }
 
-    /// The calling thread is the committer.
-    pub fn serve(&self) {
-        self.committer.get_or_init(|| std::thread::current().id());
-    }
-
-    pub fn push(&self, pending: impl IntoIterator<Item = Pending>) {
-        let waits = self.committer.get() != Some(&std::thread::current().id());
+    /// Queues all of these, of one agent, for whoever works on the queue, now or next.
+    pub fn push(&self, pending: impl IntoIterator<Item = Pending>) -> Pushed {
         let mut pending = pending.into_iter().peekable();
-        let Some(agent) = pending.peek().map(|it| it.record.agent) else { return };
+        let Some(agent) = pending.peek().map(|it| it.record.agent) else { return Pushed::Seen };
         let mut queue = self.lock();
-        // Only before the first, so that the committer sees all or none.
-        while waits && queue.agents.get(&agent).is_some_and(|it| it.bytes > MAX_QUEUED) {
+        let works = queue.work == Work::By(thread::current().id());
+        // Only before the first, so that a group has all or none.
+        while !works && queue.agents.get(&agent).is_some_and(|it| it.bytes > MAX_QUEUED) {
+            queue.waiting += 1;
             queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.waiting -= 1;
         }
         for pending in pending {
             queue.push(pending);
         }
+        if queue.work == Work::Idle { Pushed::Unseen } else { Pushed::Seen }
+    }
+
+    /// Has the log's thread look at what waits.
+    pub fn call(&self) {
         self.filled.notify_one();
     }
 
-    /// Waits for work and takes a group of it; `None` when closed and empty.
+    /// Waits for work that nobody does, and takes a group of it; `None` when closed and empty. To be followed by
+    /// [`done`](Self::done).
     pub fn take_group(&self) -> Option<Vec<Pending>> {
         let mut queue = self.lock();
-        while queue.turns.is_empty() {
-            if queue.closed {
+        while queue.work != Work::Idle || queue.turns.is_empty() {
+            if queue.closed && queue.work == Work::Idle {
                 return None;
             }
             queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+        Some(self.begin(queue))
+    }
+
+    /// Takes a group for a thread that lends itself, where nobody works and nobody is likely to come while it does.
+    /// To be followed by [`done`](Self::done). What is left waiting is somebody's work when this returns.
+    pub fn lend(&self) -> Option<Vec<Pending>> {
+        let queue = self.lock();
+        if queue.work != Work::Idle || queue.turns.is_empty() {
+            return None;
+        }
+        if queue.crowded || queue.turns.len() > 1 {
+            drop(queue);
+            self.call();
+            return None;
+        }
+        Some(self.begin(queue))
+    }
+
+    /// Takes another group, if there is one, for the thread that is at work.
+    pub fn take_next(&self) -> Option<Vec<Pending>> {
+        let queue = self.lock();
+        if queue.turns.is_empty() { None } else { Some(self.begin(queue)) }
+    }
+
+    fn begin(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<Pending> {
+        queue.work = Work::By(thread::current().id());
         let group = queue.take_group(self.target, self.share);
+        let mut agents = group.iter().map(|it| it.record.agent);
+        let first = agents.next();
+        queue.crowded = agents.any(|it| Some(it) != first);
+        let waiting = queue.waiting > 0;
         drop(queue);
-        self.drained.notify_all();
-        Some(group)
+        if waiting {
+            self.drained.notify_all();
+        }
+        group
+    }
+
+    /// A group is done with, and what came meanwhile is anybody's work.
+    pub fn done(&self) {
+        let mut queue = self.lock();
+        queue.work = Work::Idle;
+        let call = !queue.turns.is_empty() || queue.closed;
+        drop(queue);
+        if call {
+            self.call();
+        }
+    }
+
+    /// Whether the calling thread works on the queue.
+    pub fn is_at_work(&self) -> bool {
+        self.lock().work == Work::By(thread::current().id())
+    }
+
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        self.lock().work == Work::Idle
     }
 
     /// Takes everything that `agents` have queued.
@@ -139,7 +210,7 @@ impl SharedQueue {
 
     pub fn close(&self) {
         self.lock().closed = true;
-        self.filled.notify_one();
+        self.call();
     }
 
     pub fn poison(&self, reason: Arc<str>) {
@@ -154,6 +225,14 @@ impl SharedQueue {
         // No foreign code runs under the lock, so a poisoned lock still guards a sound queue.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether somebody works on the queue, who will find what was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what nobody has seen waits until somebody is called"]
+pub(super) enum Pushed {
+    Seen,
+    Unseen,
 }
 
 impl Queue {

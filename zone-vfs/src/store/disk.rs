@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::commit::Commit;
@@ -15,11 +16,12 @@ use super::watch::Watchers;
 use super::{Shared, StoreError, blob};
 use crate::contract::Principal;
 use crate::id::{AgentId, ChangeSequence, Epoch, GenerationNumber, Hash, Inode, Sequence, Timestamp, Turn};
+use crate::log::lend;
 use crate::tree::Changes;
 use crate::zone::{Access, Zone};
 
-/// What is called when a commit is durable, or has failed. It runs on the committer's thread and
-/// must be quick.
+/// What is called when a commit is durable, or has failed. It runs on the thread that made it, the log's or
+/// one that [waits](wait), and must be quick.
 pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
 /// What the embedder adds to a generation.
@@ -63,7 +65,7 @@ pub(super) struct Inner {
     /// Entries that no record holds yet.
     pub pending: Vec<Entry>,
     /// The turn that is going on, durable or not.
-    pub turn: Option<OpenTurn>,
+    pub turn: Option<Underway>,
     /// A commit is under way.
     pub committing: bool,
     /// The commit that is under way is a policy's, for which whoever comes waits: they asked for nothing that it has
@@ -86,6 +88,33 @@ pub(super) struct Inner {
     pub watchers: Watchers,
     /// The pressure at which memory was last let go of.
     pressure: u64,
+}
+
+/// A turn that is going on, counted among those of the store.
+pub(super) struct Underway {
+    open: OpenTurn,
+    count: Arc<AtomicUsize>,
+}
+
+impl Underway {
+    fn new(open: OpenTurn, count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self { open, count: count.clone() }
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl std::ops::Deref for Underway {
+    type Target = OpenTurn;
+
+    fn deref(&self) -> &OpenTurn {
+        &self.open
+    }
 }
 
 /// The durable part of an agent. Shared by reference; dropped with the store.
@@ -308,13 +337,14 @@ impl Disk {
     /// Begins a turn. Nothing is written before its first commit point.
     pub fn begin(&self, style: TurnStyle, event: &[u8]) -> Result<Turn, StoreError> {
         let event = self.stored(event)?;
+        let store = self.store()?;
         let mut inner = self.lock_given();
         inner.idle()?;
         let turn = inner.state.last_turn.next();
         let open = OpenTurn { turn, style, event, began: Timestamp::now() };
         inner.pending.push(Entry::TurnBegan { turn, style, event: open.event.clone(), at: open.began });
         self.mounts.begin();
-        inner.turn = Some(open);
+        inner.turn = Some(Underway::new(open, &store.turns));
         for zone in &mut inner.state.zones {
             zone.working.begin_turn(turn);
         }
@@ -341,6 +371,16 @@ impl Disk {
             }])
         };
         self.commit(Box::new(control), Box::new(|result| done(result.map(|_| ()))));
+    }
+
+    /// As [`lend`], for a thread that other agents need too: only where no other agent is in a turn, which would
+    /// have to wait for it.
+    pub fn lend<R>(&self, start: impl FnOnce() -> R) -> R {
+        let alone = self.store.upgrade().is_some_and(|store| {
+            let own = usize::from(self.is_in_turn());
+            store.turns.load(Ordering::Relaxed) <= own
+        });
+        if alone { lend(start) } else { start() }
     }
 
     /// Ends the turn and makes the generation that stands for its outcome. Durable when done, as is
@@ -533,16 +573,17 @@ impl Inner {
     }
 
     fn in_turn(&self) -> Result<&OpenTurn, StoreError> {
-        self.turn.as_ref().ok_or(StoreError::NoTurn)
+        self.turn.as_deref().ok_or(StoreError::NoTurn)
     }
 }
 
-/// Waits for a call that ends with a [`Done`].
+/// Waits for a call that ends with a [`Done`]. As in [`lend`], no lock may be held that a `Done` of anybody's needs.
 pub fn wait<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, StoreError> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
-    start(Box::new(move |result| {
+    let done: Done<T> = Box::new(move |result| {
         // the receiver waits below; it is gone only if the thread was killed
         let _ = send.send(result);
-    }));
+    });
+    lend(|| start(done));
     receive.recv().map_err(|_| StoreError::Closed)?
 }

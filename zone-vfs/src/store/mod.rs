@@ -80,6 +80,7 @@ pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
 pub use self::versions::VersionsGiven;
 pub use self::watch::{MAX_WATCHING, Watch, WatchDone};
+pub use crate::log::lend;
 
 /// Zones of one agent, at most.
 pub const MAX_ZONES: usize = 64;
@@ -101,6 +102,8 @@ pub(crate) struct Shared {
     /// Starts the commits of shared zones.
     driver: Arc<shared::Driver>,
     locks: locks::LockTable,
+    /// How many turns are going on.
+    turns: Arc<std::sync::atomic::AtomicUsize>,
     /// The next mount's holder.
     holders: std::sync::atomic::AtomicU64,
     incarnation: Uuid,

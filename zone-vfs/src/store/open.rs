@@ -158,6 +158,7 @@ impl Store {
             purge,
             driver: Arc::default(),
             locks: super::locks::LockTable::default(),
+            turns: Arc::default(),
             holders: std::sync::atomic::AtomicU64::default(),
             device: device.kind(),
             checkpoint_after: options.checkpoint_after,

@@ -12,7 +12,7 @@ mod trace;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Caching, Device, DeviceFile, check_path};
+use super::{AlignedBuf, Caching, Device, DeviceFile, DurableError, check_path};
 use disk::{Disk, FileId};
 use hold::Hold;
 pub use rng::Rng;
@@ -193,6 +193,18 @@ impl DeviceFile for SimulatedFile {
     fn flush(&self) -> io::Result<()> {
         self.device.hold.pass(&self.path);
         self.device.lock().flush(self.id)
+    }
+
+    fn write_durably_while(
+        &self,
+        offset: u64,
+        bytes: &AlignedBuf,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DurableError> {
+        let written = self.write_at(offset, bytes);
+        meanwhile();
+        written.map_err(DurableError::Write)?;
+        self.flush().map_err(DurableError::Flush)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {

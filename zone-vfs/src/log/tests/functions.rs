@@ -182,3 +182,34 @@ fn needed_chunks_are_flushed_before_the_record() {
     log.commit(Record { needs: vec![Hash([1; 32])], ..record(1, 2, b"needs a chunk") }).unwrap();
     assert!(barrier.0.load(Ordering::SeqCst));
 }
+
+#[test]
+fn a_thread_that_waits_makes_its_commit_where_nobody_else_is_at_it() {
+    every_device(|device| {
+        let (log, _) = open(device, small(), LogPosition::START).unwrap();
+        let committed_in = |agents: u128, start: &dyn Fn(&dyn Fn())| {
+            let (send, receive) = mpsc::channel();
+            start(&|| {
+                for agent in 0..agents {
+                    let send = send.clone();
+                    log.submit(record(agent, 1, b"a fact"), move |result| {
+                        send.send((std::thread::current().id(), result.is_ok())).unwrap();
+                    });
+                }
+            });
+            let told: Vec<_> = receive.iter().take(agents as usize).collect();
+            // whoever has told them looks for more before it is done
+            while !log.works.queue.is_idle() {
+                std::thread::yield_now();
+            }
+            assert!(told.iter().all(|it| it.1));
+            told[0].0 == std::thread::current().id()
+        };
+        assert!(committed_in(1, &|commit| lend(commit)));
+        assert!(committed_in(1, &|commit| lend(|| lend(commit))), "the outermost counts");
+        assert!(!committed_in(1, &|commit| commit()), "nobody lent it");
+        assert!(!committed_in(2, &|commit| lend(commit)), "several are gathered");
+        assert!(!committed_in(1, &|commit| lend(commit)), "and so is who comes right after them");
+        assert!(committed_in(1, &|commit| lend(commit)));
+    });
+}
