@@ -94,6 +94,34 @@ fn old_versions_go_as_the_policy_file_says_and_as_options_do() {
 }
 
 #[test]
+fn who_is_only_looked_at_by_a_reaping_stays_out_of_memory() {
+    let bed = Bed::new(&["notes"]);
+    for name in ["a", "b", "c"] {
+        bed.create(name, "notes");
+        bed.send(name, "note one");
+        bed.ok(["pause", name]);
+    }
+    // what was not archived behind the turns is now
+    with_host(&bed, async |host| {
+        host.trim_images(0).await.expect("archived");
+        let store = host.store().expect("the store");
+        store.checkpoint().expect("a checkpoint");
+    });
+    with_host(&bed, async |host| {
+        let store = host.store().expect("the store");
+        assert_eq!(store.agents_in_memory().expect("a number"), 0, "nothing was asked for");
+        let policy = host.reap_policy(&dormouse::upkeep::ReapRules::default(), None).expect("a policy");
+        let reaped = host.reap(policy, false).await.expect("reaped");
+        assert_eq!((reaped.archived, reaped.image_bytes), (0, 0));
+        let check = host.check_images(false).await.expect("checked");
+        assert!(check.generations >= 6 && check.damage.is_empty(), "{check:?}");
+        host.trim_images(0).await.expect("trimmed");
+        assert_eq!(store.agents_in_memory().expect("a number"), 0);
+    });
+    assert!(bed.send("b", "status").starts_with("memory=1 "));
+}
+
+#[test]
 fn an_old_version_that_a_sleeping_agent_reads_stays() {
     let bed = five_versions();
     let first =

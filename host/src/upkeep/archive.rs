@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, Disk, Generation, Payload, StoreError};
+use zone_vfs::id::{AgentId, GenerationNumber};
+use zone_vfs::store::{AgentLook, Cause, Disk, Generation, Payload, Store, StoreError};
 
 use super::images::lock;
 use crate::agent::AgentError;
@@ -48,7 +48,7 @@ pub(crate) struct Archiving {
 
 /// The image files that a generation can be resumed from, and whether it needs them.
 struct Named {
-    disk: Arc<Disk>,
+    agent: AgentId,
     number: GenerationNumber,
     files: Vec<String>,
     /// It is no head, so that its files can go once it is archived.
@@ -106,20 +106,28 @@ impl HostShared {
 
     /// Archives what is kept for long and was not archived behind the turns. Gives the number of generations.
     pub fn archive_kept(&self) -> Result<u64, AgentError> {
-        let kept = |cause: &Cause| !matches!(cause, Cause::Turn | Cause::Side(_));
+        let lacks =
+            |it: &&Generation| it.attachment.is_none() && !matches!(it.cause, Cause::Turn | Cause::Side(_));
+        let store = self.store()?;
         let mut made = 0;
-        for disk in self.disks()? {
-            for generation in disk.generations().iter().filter(|it| kept(&it.cause)) {
-                match attach(&self.images, &self.archiving, &disk, generation) {
+        self.look_at_all(&mut |agent| {
+            for generation in agent.generations.iter().filter(lacks) {
+                if image_of(&store, generation)?.is_none() {
+                    continue;
+                }
+                // only now into memory
+                let archived = store.disk(agent.id).map_err(AgentError::from);
+                match archived.and_then(|disk| attach(&self.images, &self.archiving, &disk, generation)) {
                     Ok(done) => made += u64::from(done),
                     Err(AgentError::Image(e)) if e.is_lost() => {
-                        tracing::warn!(agent = %disk.id(), generation = %generation.number, "not archived: {e}");
+                        tracing::warn!(agent = %agent.id, generation = %generation.number, "not archived: {e}");
                     }
                     Err(AgentError::Store(StoreError::NoGeneration { .. } | StoreError::NoAgent(_))) => {}
                     Err(e) => return Err(e),
                 }
             }
-        }
+            Ok(())
+        })?;
         Ok(made)
     }
 
@@ -133,8 +141,13 @@ impl HostShared {
         }
         // what stands in the way is archived first, while turns go on
         let Some(named) = self.named()? else { return Ok(0) };
+        let store = self.store()?;
         for it in named.iter().filter(|it| it.can_go && !it.archived).take(MAX_MADE) {
-            archive(&self.images, &self.archiving, &it.disk, it.number);
+            match store.disk(it.agent) {
+                Ok(disk) => archive(&self.images, &self.archiving, &disk, it.number),
+                Err(StoreError::DamagedAgent { .. } | StoreError::NoAgent(_)) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         let _alone = self.imaging.blocking_write();
         self.shed_images(limit)
@@ -154,42 +167,44 @@ impl HostShared {
         Ok(self.images.shed(&self.images.files()?, &can_go, limit)?)
     }
 
-    /// The agents' disks, but for those that are damaged.
-    pub(super) fn disks(&self) -> Result<Vec<Arc<Disk>>, AgentError> {
+    /// Looks at the agents one by one, but for those that are damaged, and brings none into memory. Whether all of
+    /// them could be looked at.
+    pub(super) fn look_at_all(
+        &self,
+        look: &mut dyn FnMut(AgentLook) -> Result<(), AgentError>,
+    ) -> Result<bool, AgentError> {
         let store = self.store()?;
-        let mut disks = Vec::new();
+        let mut all = true;
         for (_, id) in store.agents()? {
-            match store.disk(id) {
-                Err(StoreError::DamagedAgent { .. } | StoreError::NoAgent(_)) => {}
-                disk => disks.push(disk?),
+            match store.look(id) {
+                Err(StoreError::DamagedAgent { .. }) => all = false,
+                Err(StoreError::NoAgent(_)) => {}
+                agent => look(agent?)?,
             }
         }
-        Ok(disks)
+        Ok(all)
     }
 
     /// The image files of all generations; none where a damaged agent may need any.
     fn named(&self) -> Result<Option<Vec<Named>>, AgentError> {
-        let disks = self.disks()?;
-        if disks.len() < self.store()?.agents()?.len() {
-            return Ok(None);
-        }
+        let store = self.store()?;
         let mut named = Vec::new();
-        for disk in disks {
-            let head = disk.head();
-            for generation in disk.generations() {
-                let Some(reference) = image_of(&disk, &generation)? else { continue };
-                let flat = FlatName::Generation(disk.id().0, generation.number.0);
+        let all = self.look_at_all(&mut |agent| {
+            for generation in &agent.generations {
+                let Some(reference) = image_of(&store, generation)? else { continue };
+                let flat = FlatName::Generation(agent.id.0, generation.number.0);
                 let files = [flat.to_string(), reference.base().to_string()].into_iter();
                 named.push(Named {
-                    disk: disk.clone(),
+                    agent: agent.id,
                     number: generation.number,
                     files: files.chain(reference.files().iter().map(ToString::to_string)).collect(),
-                    can_go: generation.number != head,
+                    can_go: generation.number != agent.head,
                     archived: generation.attachment.is_some(),
                 });
             }
-        }
-        Ok(Some(named))
+            Ok(())
+        })?;
+        Ok(all.then_some(named))
     }
 
     /// Opens the image of a generation. Files that are missing or damaged are made again from the archive.
@@ -245,12 +260,15 @@ impl HostShared {
 }
 
 /// What a generation's record says of its image, if it has one.
-pub(super) fn image_of(disk: &Disk, generation: &Generation) -> Result<Option<ImageReference>, AgentError> {
-    let bytes = disk.payload(&generation.about)?;
+pub(super) fn image_of(store: &Store, generation: &Generation) -> Result<Option<ImageReference>, AgentError> {
+    image_in(&store.payload(&generation.about)?)
+}
+
+fn image_in(bytes: &[u8]) -> Result<Option<ImageReference>, AgentError> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    Ok(journal::decode::<GenerationAbout>(&bytes)?.image)
+    Ok(journal::decode::<GenerationAbout>(bytes)?.image)
 }
 
 fn archive_all(shared: &Weak<HostShared>, images: &ImageStore, archiving: &Mutex<Archiving>, limit: u64) {
@@ -307,7 +325,7 @@ fn attach(
     disk: &Arc<Disk>,
     generation: &Generation,
 ) -> Result<bool, AgentError> {
-    let reference = image_of(disk, generation)?.filter(|_| generation.attachment.is_none());
+    let reference = image_in(&disk.payload(&generation.about)?)?.filter(|_| generation.attachment.is_none());
     let Some(reference) = reference else { return Ok(false) };
     let damaged = |reason| ImageError::Damaged { file: reference.base().to_string(), reason };
     let digest = reference.digest().map_err(damaged)?;

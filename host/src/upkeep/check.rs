@@ -3,10 +3,9 @@
 //! What is missing and archived is no damage: it is made again when it is needed.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Attachment, Disk, StoreError};
+use zone_vfs::id::{AgentId, GenerationNumber};
+use zone_vfs::store::{AgentLook, Attachment, StoreError};
 
 use super::archive::image_of;
 use crate::agent::AgentError;
@@ -52,6 +51,13 @@ impl Host {
     }
 }
 
+/// The image of a generation.
+struct Looked {
+    agent: AgentId,
+    number: GenerationNumber,
+    reference: ImageReference,
+}
+
 /// What was looked at, so that it need not be again.
 struct Looking {
     /// Opens every file anew.
@@ -65,72 +71,61 @@ impl HostShared {
         let _files_stay = self.imaging.blocking_read();
         let mut looking = Looking { images: self.images.afresh(), compared: HashSet::new() };
         let mut check = ImageCheck::default();
-        for disk in self.disks()? {
-            for generation in disk.generations() {
+        let store = self.store()?;
+        self.look_at_all(&mut |agent| {
+            for generation in &agent.generations {
                 // what does not read of a record is told by who looks at the store
-                let Ok(Some(reference)) = image_of(&disk, &generation) else { continue };
+                let Ok(Some(reference)) = image_of(&store, generation) else { continue };
                 check.generations += 1;
-                let archived = disk.attachment(generation.number).ok().flatten();
-                let Err(lost) = looking.look(
-                    &disk,
-                    generation.number,
-                    &reference,
-                    archived.as_ref(),
-                    &mut check.compared,
-                ) else {
-                    continue;
-                };
-                if disk.generation(generation.number).is_err() || check.damage.len() >= ImageCheck::MAX_DAMAGE
-                {
+                let image = Looked { agent: agent.id, number: generation.number, reference };
+                let archived = store.attached(generation).ok().flatten();
+                let Err(lost) = looking.look(&image, archived.as_ref(), &mut check.compared) else { continue };
+                let kept = |now: AgentLook| now.generations.iter().any(|it| it.number == image.number);
+                let is_kept = store.look(agent.id).is_ok_and(kept);
+                if !is_kept || check.damage.len() >= ImageCheck::MAX_DAMAGE {
                     continue;
                 }
                 let reason = lost.to_string();
                 let repaired = repair
-                    && match self.repair(&mut looking, &disk, generation.number, &reference, lost) {
+                    && match self.repair(&mut looking, &image, lost) {
                         Ok(repaired) => repaired,
                         Err(e) => {
-                            tracing::warn!(agent = %disk.id(), generation = %generation.number, "not repaired: {e}");
+                            tracing::warn!(agent = %agent.id, generation = %image.number, "not repaired: {e}");
                             false
                         }
                     };
-                let agent = disk.info()?.name;
-                check.damage.push(ImageDamage { agent, generation: generation.number, reason, repaired });
+                let (agent, generation) = (agent.name.clone(), image.number);
+                check.damage.push(ImageDamage { agent, generation, reason, repaired });
             }
-        }
+            Ok(())
+        })?;
         Ok(check)
     }
 
-    fn repair(
-        &self,
-        looking: &mut Looking,
-        disk: &Arc<Disk>,
-        number: GenerationNumber,
-        reference: &ImageReference,
-        lost: ImageError,
-    ) -> Result<bool, AgentError> {
-        let Some(archived) = disk.attachment(number)? else { return Ok(false) };
+    fn repair(&self, looking: &mut Looking, image: &Looked, lost: ImageError) -> Result<bool, AgentError> {
+        let Looked { number, reference, .. } = image;
+        let disk = self.store()?.disk(image.agent)?;
+        let Some(archived) = disk.attachment(*number)? else { return Ok(false) };
         if reference.changed_pages() == 0 && looking.images.image(reference, None).is_ok() {
             // it can be opened, so that it would be taken before any other
             self.images.rewrite_base(reference, &archived)?;
         } else {
-            self.materialise(disk, number, reference, lost)?;
+            self.materialise(&disk, *number, reference, lost)?;
         }
         looking.images = self.images.afresh();
-        Ok(looking.look(disk, number, reference, Some(&archived), &mut 0).is_ok())
+        Ok(looking.look(image, Some(&archived), &mut 0).is_ok())
     }
 }
 
 impl Looking {
     fn look(
         &mut self,
-        disk: &Disk,
-        number: GenerationNumber,
-        reference: &ImageReference,
+        image: &Looked,
         archived: Option<&Attachment>,
         compared: &mut u64,
     ) -> Result<(), ImageError> {
-        let flat = FlatName::Generation(disk.id().0, number.0);
-        let image = match self.images.image(reference, Some(&flat)) {
+        let flat = FlatName::Generation(image.agent.0, image.number.0);
+        let image = match self.images.image(&image.reference, Some(&flat)) {
             Err(e) if archived.is_some() && e.is_missing() => return Ok(()),
             image => image?,
         };

@@ -83,16 +83,16 @@ impl HostShared {
         let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
         let mut components = HashSet::new();
         for (_, id) in store.agents()?.into_iter().filter(|(_, id)| !but.contains(id)) {
-            let disk = match store.disk(id) {
+            let agent = match store.look(id) {
                 // what it names cannot be known
                 Err(StoreError::DamagedAgent { .. }) => return Ok(0),
-                disk => disk?,
+                agent => agent?,
             };
-            let about: AgentAbout = journal::decode(&disk.info()?.about)?;
+            let about: AgentAbout = journal::decode(&store.payload(&agent.about)?)?;
             components.insert(about.component);
-            for generation in disk.generations() {
+            for generation in &agent.generations {
                 flats.insert(FlatName::Generation(id.0, generation.number.0));
-                let bytes = disk.payload(&generation.about)?;
+                let bytes = store.payload(&generation.about)?;
                 if bytes.is_empty() {
                     continue;
                 }

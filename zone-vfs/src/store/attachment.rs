@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::commit::Commit;
 use super::disk::{Disk, Done, wait};
 use super::entry::{Entry, Payload};
+use super::state::Generation;
 use super::{Shared, StoreError, blob};
 use crate::chunks::{ChunkStore, FrameKind};
 use crate::id::{GenerationNumber, Hash};
@@ -118,6 +119,12 @@ impl std::fmt::Debug for Attachment {
 }
 
 impl Attachment {
+    pub(super) fn of(generation: &Generation, segments: &Arc<Segments>) -> Result<Option<Self>, StoreError> {
+        let Some(payload) = &generation.attachment else { return Ok(None) };
+        let root = Root::read(payload, &**segments)?;
+        Ok(Some(Self { store: segments.clone(), root }))
+    }
+
     /// What the embedder said about it.
     pub fn about(&self) -> &[u8] {
         &self.root.about
@@ -263,9 +270,6 @@ impl Disk {
     /// What is attached to a generation.
     pub fn attachment(&self, generation: GenerationNumber) -> Result<Option<Attachment>, StoreError> {
         let found = self.generation(generation)?;
-        let store = self.store()?.segments.clone();
-        let Some(payload) = &found.attachment else { return Ok(None) };
-        let root = Root::read(payload, &*store)?;
-        Ok(Some(Attachment { store, root }))
+        Attachment::of(&found, &self.store()?.segments)
     }
 }

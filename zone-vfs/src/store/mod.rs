@@ -7,6 +7,7 @@
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
 //!   puts the log back on top.
+//! - `look` tells what is known of an agent that stays out of memory.
 //! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
 //!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
@@ -30,6 +31,7 @@ mod gate;
 mod history;
 mod left;
 mod locks;
+mod look;
 mod open;
 mod pin;
 mod policy;
@@ -71,6 +73,7 @@ pub use self::error::StoreError;
 pub use self::forget::{Forget, Forgot};
 pub use self::left::{Left, MAX_LEFT};
 pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
+pub use self::look::AgentLook;
 pub use self::open::StoreOptions;
 pub use self::policy::{KeepGenerations, KeepPolicy, ReapPolicy, VersionPolicy};
 pub use self::reap::{Given, ReapReport};

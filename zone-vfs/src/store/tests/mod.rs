@@ -16,6 +16,7 @@ mod full;
 mod functions;
 mod goldens;
 mod index;
+mod look;
 mod memory;
 mod model;
 mod old_versions;
