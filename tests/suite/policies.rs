@@ -1,5 +1,7 @@
 //! What policies take and leave: pins, old versions, shared zones; and what is derived from zones.
 
+use std::ffi::OsStr;
+
 use dormouse::code::{CompileLimits, Compiler};
 use dormouse::{AgentName, AgentOptions, Event, Host, HostOptions};
 use serde_json::Value;
@@ -91,6 +93,44 @@ fn old_versions_go_as_the_policy_file_says_and_as_options_do() {
     let now = history.as_array().and_then(|all| all.last()).and_then(|it| it["at"].as_str()).expect("a time");
     assert_eq!(bed.send("b", &format!("cat /memory/semantic/.asof/{now}/fact")), "new");
     assert_eq!(bed.json(["fsck"])["findings"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn what_an_agents_state_is_told_to_be_does_not_change_by_a_reaping() {
+    let bed = Bed::new(&["notes"]);
+    let put = |name: &str, text: &str| {
+        let (file, place) = (bed.file("fact", text), format!("{name}:/memory/semantic/fact"));
+        bed.ok(["zone".as_ref(), "put".as_ref(), OsStr::new(&place), file.as_os_str()]);
+    };
+    for name in ["asleep", "failed", "new", "paused", "rewound"] {
+        bed.create(name, "notes");
+        put(name, "x");
+        put(name, "xx");
+    }
+    for name in ["asleep", "failed", "paused", "rewound"] {
+        bed.send(name, "note one");
+    }
+    bed.ok(["fork", "asleep", "forked"]);
+    bed.ok(["pause", "paused"]);
+    bed.ok(["rewind", "rewound", "0"]);
+    assert_ne!(bed.run(["send", "failed", "panic"]).status, Some(0));
+    let states = || {
+        let all = bed.json(["ps"]);
+        let all = all.as_array().expect("a list").iter();
+        all.map(|it| [&it["name"], &it["state"]].map(|it| it.as_str().expect("text").to_string()))
+            .collect::<Vec<_>>()
+    };
+    let before = states();
+    assert_eq!(before.len(), 6);
+    assert!(before.iter().all(|[name, state]| name == state), "{before:?}");
+    let did = bed.json(["reap", "--versions-older-than", "0s"]);
+    assert!(did["versions"]["events"].as_u64() >= Some(6), "{did}");
+    for [name, _] in &before {
+        let all = bed.json(["generations", name]);
+        let last = all.as_array().and_then(|all| all.last()).expect("a generation");
+        assert_eq!(last["cause"], "reaped", "{name}: {all}");
+    }
+    assert_eq!(states(), before);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::{Inode, Timestamp};
-use zone_vfs::store::{Cause, Outcome, StoreError, ZoneSpec};
+use zone_vfs::store::{Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
@@ -12,6 +12,7 @@ use super::zone::of_generation;
 use super::{run, terminal};
 use crate::agent::AgentName;
 use crate::journal::World;
+use crate::wasi::Start;
 use crate::{Agent, AgentError, AgentOptions, Host};
 
 /// Refuses options of `new` behind the guest's first argument, which would be the guest's without a word: after `--`
@@ -141,19 +142,24 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
     let info = agent.info()?;
     let about = agent.about()?;
     let generation = agent.disk().generation(info.head)?;
-    let memory = agent.generation_about(&generation)?.image.map_or(0, |i| i.bytes());
+    let kept = agent.generation_about(&generation)?;
+    let memory = kept.image.as_ref().map_or(0, |i| i.bytes());
     let failed = agent
         .disk()
         .last_turn_record()
         .is_some_and(|t| matches!(t.outcome, Outcome::Failed(_)) && t.turn > generation.turn);
-    let state = match (&generation.cause, failed) {
-        (_, true) => "failed",
-        (Cause::Created, _) => "new",
-        (Cause::Forked, _) => "forked",
-        (Cause::Rewound(_), _) => "rewound",
-        _ if generation.paused().is_some() => "paused",
-        (Cause::Turn | Cause::Paused | Cause::Side(_) | Cause::Operated | Cause::Reaped { .. }, _) => {
-            if about.world == World::Command { "ended" } else { "asleep" }
+    let state = if failed {
+        "failed"
+    } else if generation.paused().is_some() {
+        "paused"
+    } else {
+        // not by the cause: what the operator or a policy did may have made another generation of it since
+        match kept.next_start {
+            Start::Created => "new",
+            Start::Forked => "forked",
+            Start::Rewound => "rewound",
+            Start::Resumed if about.world == World::Command => "ended",
+            Start::Resumed => "asleep",
         }
     };
     Ok(Row {

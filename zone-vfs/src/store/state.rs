@@ -59,7 +59,7 @@ pub struct Generation {
     pub cause: Cause,
     /// The embedder's part.
     pub about: Payload,
-    /// The last turn before it.
+    /// The last turn before it; of what a policy made, before the one that it stands for.
     pub turn: Turn,
     /// When it was made.
     pub at: Timestamp,
@@ -442,10 +442,12 @@ impl State {
             // its handles are the same
             self.standing_by = self.standing_by.map(|by| if by == self.head { number } else { by });
         }
+        // what a policy makes stands for the head, also where a turn has failed since
+        let stands_for = matches!(cause, Cause::Reaped { .. }).then(|| self.generations.get(&self.head));
+        let turn = stands_for.flatten().map_or(self.last_turn, |head| head.turn);
         if !matches!(cause, Cause::Side(_)) {
             self.head = number;
         }
-        let turn = self.last_turn;
         let made = Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false };
         self.generations.insert(number, made);
     }
