@@ -335,3 +335,27 @@ fn an_agent_that_a_policy_names_and_nobody_made_is_told() {
     let ran = crate::bed::run(command.env_remove("DORMOUSE_LOG"), b"");
     assert!(ran.status == Some(0) && ran.err.contains("no agent `scuot`"), "{ran}");
 }
+
+#[test]
+fn a_zone_that_a_policy_names_and_no_agent_has_is_refused_with_those_that_there_are() {
+    let bed = Bed::new(&["notes"]);
+    let policy = |text: &str| std::fs::write(bed.store().join("policy.toml"), text).expect("a policy");
+    let misspelt = "[zone.facst]\nkeep-versions = 3\n";
+    policy(misspelt);
+    bed.ok(["reap"]);
+    let component = guest("notes");
+    for (name, zone) in [("a", "facts=semantic"), ("b", "team=/team")] {
+        let new = ["new", "--zone", zone, name].map(OsStr::new);
+        bed.ok(new.into_iter().chain([component.as_os_str()]));
+    }
+    bed.refused(["reap"], &["policy.toml", "zone.facst", "no zone `facst`", "episodic, facts, logs", "team"]);
+    bed.refused(["reap", "--dry-run"], &["facst"]);
+    policy("[zone.facts]\nkeep-versions = 3\n[zone.semantic]\nkeep-versions = 2\n");
+    bed.ok(["reap"]);
+    // what one agent has is not what another has
+    policy("[agent.b.zone.facts]\nkeep-versions = 3\n");
+    let told = bed.refused(["reap"], &["agent.b.zone.facts", "b has no zone `facts`", "workspace"]);
+    assert!(!told.contains("episodic, facts"), "{told}");
+    policy("[agent.a.zone.facts]\nkeep-versions = 3\n[agent.gone.zone.facst]\nkeep-versions = 3\n");
+    bed.ok(["reap"]);
+}

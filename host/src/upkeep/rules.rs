@@ -1,6 +1,6 @@
 //! What is kept, as an operator writes it down: a file in TOML, by default `policy.toml` in the store's folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use figment::Figment;
 use figment::providers::{Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
-use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, VersionPolicy};
+use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, Store, StoreError, VersionPolicy};
 
-use crate::agent::AgentError;
+use crate::agent::{AgentError, default_zones};
 use crate::host::{Host, HostShared};
 use crate::size;
 
@@ -18,6 +18,9 @@ use crate::size;
 pub const POLICY_FILE: &str = "policy.toml";
 /// The longest policy that is read. Bytes.
 pub const MAX_POLICY: u64 = 1 << 20;
+
+/// Zones that an error names, at most.
+const MAX_TOLD: usize = 64;
 
 /// Which old versions of a zone's files are kept. What is not said is as the agent's, and then as everybody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -186,9 +189,77 @@ impl AgentRules {
     }
 }
 
+/// The zones that the rules of a store may name.
+struct KnownZones<'a> {
+    store: &'a Store,
+    file: &'a Path,
+}
+
+impl KnownZones<'_> {
+    /// Refuses rules for zones that no agent has: they would hold for nothing, and less be kept than was meant. Zones
+    /// that every agent has by default are known also where there are no agents.
+    fn check(&self, rules: &ReapRules) -> Result<(), AgentError> {
+        for (name, agent) in &rules.agent {
+            if agent.zone.is_empty() {
+                continue;
+            }
+            let Some(id) = self.store.find(name)? else { continue };
+            let look = match self.store.look(id) {
+                // which zones it has is not known
+                Err(e) if e.is_of_one_agent() => continue,
+                Err(StoreError::NoAgent(_)) => continue,
+                look => look?,
+            };
+            let zones: BTreeSet<_> = look.zones.into_iter().map(|it| it.name).collect();
+            if let Some(zone) = agent.zone.keys().find(|zone| !zones.contains(*zone)) {
+                return Err(self.unknown(&format!("agent.{name}.zone.{zone}: {name} has"), zone, &zones));
+            }
+        }
+        let mut zones: BTreeSet<_> = default_zones().into_iter().map(|it| it.name).collect();
+        let missing = |zones: &BTreeSet<String>| rules.zone.keys().find(|it| !zones.contains(*it));
+        if missing(&zones).is_none() {
+            return Ok(());
+        }
+        let agents = self.store.agents()?;
+        for (name, id) in &agents {
+            match self.store.look(*id) {
+                Ok(look) => zones.extend(look.zones.into_iter().map(|it| it.name)),
+                Err(e) if e.is_of_one_agent() => {
+                    tracing::warn!(
+                        "{name} does not read: rules for zones that no other agent has may be its"
+                    );
+                    return Ok(());
+                }
+                Err(StoreError::NoAgent(_)) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        match missing(&zones) {
+            Some(zone) if !agents.is_empty() => {
+                Err(self.unknown(&format!("zone.{zone}: there is"), zone, &zones))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, place: &str, zone: &str, zones: &BTreeSet<String>) -> AgentError {
+        let mut known: Vec<_> = zones.iter().take(MAX_TOLD).map(String::as_str).collect();
+        if zones.len() > MAX_TOLD {
+            known.push("...");
+        }
+        let reason = format!("{place} no zone `{zone}`, but {}", known.join(", "));
+        AgentError::Policy { file: self.file.to_path_buf(), reason }
+    }
+}
+
 impl Host {
     /// The policy that rules and the store's own [`POLICY_FILE`], or `file`, make together; what `rules` say goes
     /// before. Agents that are not there are passed over with a warning.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::Policy`] names the file and what is wrong in it, also a zone that no agent has.
     pub fn reap_policy(&self, rules: &ReapRules, file: Option<PathBuf>) -> Result<ReapPolicy, AgentError> {
         self.shared.reap_policy(rules, file)
     }
@@ -204,6 +275,7 @@ impl HostShared {
         let rules = rules.over(&file)?;
         let everybody = rules.everybody();
         let store = self.store()?;
+        KnownZones { store: &store, file: &file }.check(&rules)?;
         let mut policy = ReapPolicy {
             keep: everybody.policy(),
             budget: rules.budget,
