@@ -181,3 +181,32 @@ fn zones_that_keep_no_versions_say_so() {
     let told = bed.send("a", "changes /workspace 0");
     assert!(told.contains("/workspace/file"), "{told}");
 }
+
+#[test]
+fn names_that_are_gone_are_told_page_by_page() {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    let path = |n: usize| format!("/memory/semantic/{n}");
+    for n in 0..5 {
+        bed.send("a", &format!("write {} x", path(n)));
+    }
+    for n in [3, 0, 4, 1, 2] {
+        bed.send("a", &format!("unlink {}", path(n)));
+    }
+    let page = |all: &[usize]| all.iter().map(|n| path(*n)).collect::<Vec<_>>();
+    let pages = [page(&[0, 1]).join(" "), page(&[2, 3]).join(" "), path(4)];
+    assert_eq!(bed.send("a", "removed-in-pages /memory/semantic 2"), pages.join("\n"));
+    assert_eq!(bed.send("a", "removed /memory/semantic"), page(&[0, 1, 2, 3, 4]).join("\n"));
+    // one that has come back is still a place to go on after
+    let gone = bed.json(["zone", "deleted", "a:/memory/semantic"]);
+    let number = gone[2]["version"].to_string();
+    let versions = history(&bed, "a:/memory/semantic/2");
+    bed.ok(["zone", "rollback", "a:/memory/semantic/2", &versions[0]["version"].to_string()]);
+    assert_eq!(
+        bed.send("a", &format!("removed-after /memory/semantic {number}")),
+        page(&[3, 4]).join("\n"),
+        "{gone}"
+    );
+    let refused = bed.run(["send", "a", "removed-after /memory/semantic 999999"]);
+    assert!(refused.status == Some(1) && refused.err.contains("no-entry: "), "{refused}");
+}

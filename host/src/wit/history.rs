@@ -155,14 +155,22 @@ impl Host for GuestState {
         })
     }
 
-    fn removed(&mut self, path: String, limit: u32) -> Answer<Vec<Deleted>> {
+    fn removed(&mut self, path: String, after: Option<u64>, limit: u32) -> Answer<Vec<Deleted>> {
         self.at(&path, |place, zone, access| {
-            let gone = zone.deleted(access, None, limit.min(MAX_ENTRIES) as usize)?;
-            let told = gone.into_iter().filter_map(|it| {
-                let path = place.whole(it.path)?;
-                Some(Deleted { path, file: it.file.0, number: it.version.0, time: it.at.0 })
-            });
-            Ok(told.collect())
+            let mut after = after.map(|number| zone.place_of_event(access, Version(number))).transpose()?;
+            let limit = limit.min(MAX_ENTRIES) as usize;
+            let mut told = Vec::new();
+            // a page is empty only at the end, also where there are names that the guest cannot be told
+            while told.len() < limit {
+                let gone = zone.deleted(access, after.as_ref(), limit - told.len())?;
+                let Some(last) = gone.last() else { break };
+                after = Some(last.place.clone());
+                told.extend(gone.into_iter().filter_map(|it| {
+                    let path = place.whole(it.path)?;
+                    Some(Deleted { path, file: it.file.0, number: it.version.0, time: it.at.0 })
+                }));
+            }
+            Ok(told)
         })
     }
 

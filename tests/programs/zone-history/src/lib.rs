@@ -102,7 +102,21 @@ fn run(words: &[&str]) -> Result<String, String> {
             history::remove(path, number(version)?).map_err(told)?;
             Ok(String::new())
         }
-        ["removed", path] => Ok(list(history::removed(path, 1000).map_err(told)?, |gone| gone.path)),
+        ["removed", path] => Ok(list(history::removed(path, None, 1000).map_err(told)?, |gone| gone.path)),
+        // as many at a time, each page after the last of the one before
+        ["removed-in-pages", path, limit] => {
+            let limit = number(limit)?.try_into().map_err(|_| "too many".to_string())?;
+            let (mut all, mut after) = (Vec::new(), None);
+            loop {
+                let page = history::removed(path, after, limit).map_err(told)?;
+                let Some(last) = page.last() else { return Ok(all.join("\n")) };
+                after = Some(last.number);
+                all.push(list(page, |gone| gone.path).replace('\n', " "));
+            }
+        }
+        ["removed-after", path, event] => {
+            Ok(list(history::removed(path, Some(number(event)?), 1000).map_err(told)?, |gone| gone.path))
+        }
         ["forget", path] => {
             let gone = history::forget(path).map_err(told)?;
             Ok(format!("{} {}", gone.contents, gone.bytes))

@@ -127,6 +127,23 @@ impl Zone {
         Ok(found)
     }
 
+    /// Where the file was that an event is about, as its number tells: the cursor of [`Zone::deleted`] for who has only
+    /// the number of the last name that it gave.
+    ///
+    /// # Errors
+    ///
+    /// `no-entry` where there is no such event, or none any more.
+    pub fn place_of_event(&self, access: Access, event: Version) -> Result<NamedPlace> {
+        self.check_history(access)?;
+        let gone =
+            || ZoneError::rule(ErrorCode::NoEntry, "there is no event of this number, or none any more");
+        let Some(Value::Event(found)) = self.state.get(&Key::event(event))? else { return Err(gone()) };
+        match self.state.get(&Key::version(found.file, event))? {
+            Some(Value::Version(record)) => Ok(record.place.clone()),
+            _ => Err(gone()),
+        }
+    }
+
     /// The event with which a name went that stood for `file` last, and its time. `None` where the file has another
     /// name since.
     fn went_with(&self, place: &NamedPlace, file: Inode) -> Result<Option<(Version, Timestamp)>> {

@@ -191,6 +191,9 @@ fn more_than_is_found_at_once_goes_in_parts_each_of_which_is_whole() {
             taken.add(found);
             reads(&zone);
             let left = zone.deleted(agent(0), None, 1000).unwrap();
+            for it in &left {
+                assert_eq!(zone.place_of_event(agent(0), it.version).unwrap(), it.place);
+            }
             assert!(left.iter().all(|it| it.at.0 == (many + 2) * SECOND), "{left:?}");
         }
         rounds += 1;

@@ -196,6 +196,8 @@ fn what_a_file_is_stays_over_all_that_tools_do() {
     let paths: Vec<_> = gone.iter().map(|gone| gone.path.clone().unwrap()).collect();
     assert_eq!(paths, [b"known"], "what was renamed is not deleted");
     assert_eq!(zone.deleted(agent(16), Some(&gone[0].place), 10).unwrap(), []);
+    assert_eq!(zone.place_of_event(agent(16), gone[0].version).unwrap(), gone[0].place);
+    assert_eq!(code(zone.place_of_event(agent(16), Version(u64::MAX))), ErrorCode::NoEntry);
     zone.rollback(agent(17), file, first, Expected::Missing).unwrap();
     assert_eq!(zone.resolve(agent(17), ROOT, b"known", true).unwrap(), file, "it is back, as itself");
     assert_eq!(put(&mut zone, 18, "known", b"three"), file);
@@ -600,7 +602,11 @@ fn a_rewind_takes_files_back_and_history_on() {
     put(&mut zone, 33, "fact", b"three");
     assert_eq!(contents(&zone, file), [&b"one"[..], b"two", b"three"]);
     assert_eq!(contents(&zone, late), [b"late"]);
-    assert_eq!(zone.deleted(agent(34), None, 10).unwrap().len(), 2, "the late file and the forgotten one");
+    let gone = zone.deleted(agent(34), None, 10).unwrap();
+    assert_eq!(gone.len(), 2, "the late file and the forgotten one");
+    for it in &gone {
+        assert_eq!(zone.place_of_event(agent(34), it.version).unwrap(), it.place);
+    }
 }
 
 #[test]
