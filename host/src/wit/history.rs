@@ -4,13 +4,13 @@ use zone_vfs::id::{GenerationNumber, Inode, Version};
 use zone_vfs::store::StoreError;
 use zone_vfs::tree::VersionKind;
 use zone_vfs::zone::{
-    Access, DifferenceKind, Expected, FileDifference, OpenOptions, VersionEntry, Zone, ZoneError,
+    Access, DiffPart, DifferenceKind, Expected, FileDifference, OpenOptions, VersionEntry, Zone, ZoneError,
 };
 
 use super::generated::dormouse::zones::history::{
     Deleted, Difference, DifferenceKind as WitDifference, Forgotten, Host, Kind, Version as WitVersion,
 };
-use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, is_below, principal, types};
+use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, principal, types};
 use crate::wasi::GuestState;
 
 fn version(place: &Place, entry: VersionEntry) -> WitVersion {
@@ -44,8 +44,12 @@ fn difference(place: &Place, it: FileDifference) -> Option<Difference> {
         DifferenceKind::Removed => WitDifference::Removed,
         DifferenceKind::Changed => WitDifference::Changed,
         DifferenceKind::Renamed { from, changed } => {
-            let from = place.whole(Some(from))?;
-            if changed { WitDifference::RenamedAndChanged(from) } else { WitDifference::Renamed(from) }
+            match place.whole(Some(from)) {
+                Some(from) if changed => WitDifference::RenamedAndChanged(from),
+                Some(from) => WitDifference::Renamed(from),
+                // from a path that the guest cannot be told
+                None => WitDifference::Added,
+            }
         }
         DifferenceKind::Times => WitDifference::Times,
     };
@@ -67,12 +71,6 @@ fn not_compared(e: StoreError) -> types::Error {
         StoreError::NoPast { .. } => types::Error::Unsupported(e.to_string()),
         e => types::Error::Io(e.to_string()),
     }
-}
-
-/// Whether something differs at or below a folder: also what was renamed out of it.
-fn is_about(folder: &[u8], it: &FileDifference) -> bool {
-    let from = if let DifferenceKind::Renamed { from, .. } = &it.kind { Some(from) } else { None };
-    is_below(&it.path, folder) || from.is_some_and(|from| is_below(from, folder))
 }
 
 fn expected(number: Option<u64>) -> Expected {
@@ -202,11 +200,9 @@ impl Host for GuestState {
         let limit = limit.min(MAX_ENTRIES) as usize;
         // it can read much, and must hold up nobody but this guest
         let compared = crate::threads::run(move || {
-            let found = place.disk.diff(place.zone, old, new)?.into_iter();
-            let found = found.filter(|it| {
-                is_about(&place.path, it) && after.as_ref().is_none_or(|after| it.path > *after)
-            });
-            Ok(found.filter_map(|it| difference(&place, it)).take(limit).collect())
+            let part = DiffPart { below: &place.path, after: after.as_deref(), utf8: true, limit };
+            let found = place.disk.diff_part(place.zone, old, new, part)?.into_iter();
+            Ok(found.filter_map(|it| difference(&place, it)).collect())
         });
         Ok(match compared.await {
             Ok(found) => found.map_err(not_compared),

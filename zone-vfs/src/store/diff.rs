@@ -7,7 +7,7 @@ use super::entry::ZoneSpec;
 use super::{Store, StoreError};
 use crate::chunks::ChunkStore;
 use crate::id::GenerationNumber;
-use crate::zone::{FileDifference, Sameness, ZoneRoot};
+use crate::zone::{DiffPart, FileDifference, Sameness, ZoneRoot};
 
 /// What differs in a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,19 @@ impl Disk {
         before: Option<GenerationNumber>,
         after: Option<GenerationNumber>,
     ) -> Result<Vec<FileDifference>, StoreError> {
+        self.diff_part(index, before, after, DiffPart::default())
+    }
+
+    /// As [`diff`](Self::diff), of a part.
+    pub fn diff_part(
+        &self,
+        index: u16,
+        before: Option<GenerationNumber>,
+        after: Option<GenerationNumber>,
+        part: DiffPart<'_>,
+    ) -> Result<Vec<FileDifference>, StoreError> {
         let (before, after) = (self.point(index, before)?, self.point(index, after)?);
-        Ok(before.root.compare(&after.root, Sameness::Number, &after.chunks)?)
+        Ok(before.root.compare_part(&after.root, Sameness::Number, &after.chunks, part)?)
     }
 
     fn point(&self, index: u16, at: Option<GenerationNumber>) -> Result<Point, StoreError> {

@@ -38,7 +38,7 @@ use crate::id::{Inode, Timestamp, Turn, Version};
 use crate::tree::{Body, FileKind, InodeRecord, Key, Value};
 
 pub use compare::{
-    DifferenceKind, FileDifference, FileSide, MAX_DIFFERENCE_BYTES, MAX_DIFFERENCES, Sameness,
+    DiffPart, DifferenceKind, FileDifference, FileSide, MAX_DIFFERENCE_BYTES, MAX_DIFFERENCES, Sameness,
 };
 pub use error::{Cause, ErrorCode, Measure, ZoneError};
 pub use feed::KEPT_CHANGES;

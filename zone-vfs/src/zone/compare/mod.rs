@@ -4,16 +4,17 @@
 //!    directory entries and files to look at (`touched`).
 //! 2. Those are turned into paths, and what is at each path before and after is compared (`side`, `content`).
 //! 3. Of one zone, a file is the same file wherever it lies, so that a name that went and one that came are a
-//!    rename.
+//!    rename (`part`).
 //!
 //! So the cost follows what differs. Only a file with several names that differs makes the walk go through a
 //! whole tree, to find them.
 
 mod content;
+mod part;
 mod side;
 mod touched;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{ErrorCode, Result, ZoneError, ZoneRoot};
@@ -21,6 +22,8 @@ use crate::chunks::ChunkStore;
 use crate::contract::{self, Mount, Operation, Principal};
 use crate::id::{Inode, Timestamp, Version};
 use crate::tree::FileKind;
+pub use part::DiffPart;
+use part::Renames;
 use side::{Found, Side};
 use touched::Touched;
 
@@ -99,16 +102,24 @@ impl ZoneRoot {
         sameness: Sameness,
         store: &Arc<dyn ChunkStore>,
     ) -> Result<Vec<FileDifference>> {
+        self.compare_part(after, sameness, store, DiffPart::default())
+    }
+
+    /// As [`compare`](Self::compare), of a part, so that a long comparison can be told page by page: each begins after
+    /// the last path of the one before. Which files differ is found out each time, but only what a page tells is
+    /// looked at and read.
+    pub fn compare_part(
+        &self,
+        after: &Self,
+        sameness: Sameness,
+        store: &Arc<dyn ChunkStore>,
+        part: DiffPart<'_>,
+    ) -> Result<Vec<FileDifference>> {
         let touched = Touched::between(self, after, &**store)?;
-        let mut comparison =
-            Comparison { before: Side::new(self, store), after: Side::new(after, store), touched, sameness };
+        let (before, after) = (Side::new(self, store), Side::new(after, store));
+        let mut comparison = Comparison { before, after, touched, sameness, renames: None };
         let paths = comparison.paths()?;
-        let mut told = comparison.classify(paths)?;
-        if sameness == Sameness::Number {
-            comparison.join_renames(&mut told)?;
-        }
-        told.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(told)
+        comparison.tell(&paths.all, part)
     }
 }
 
@@ -117,6 +128,8 @@ struct Comparison {
     after: Side,
     touched: Touched,
     sameness: Sameness,
+    /// All renames, once that was asked.
+    renames: Option<Renames>,
 }
 
 /// Paths, as many as may be.
@@ -199,38 +212,6 @@ impl Comparison {
         Ok(())
     }
 
-    fn classify(&mut self, paths: Paths) -> Result<Vec<FileDifference>> {
-        let mut told = Vec::new();
-        for path in paths.all {
-            let (before, after) = (self.before.at(&path)?, self.after.at(&path)?);
-            let mut tell = |kind, before, after| {
-                told.push(FileDifference { path: path.clone(), kind, before, after });
-            };
-            match (before, after) {
-                (None, None) => {}
-                (Some(was), None) => tell(DifferenceKind::Removed, Some(was), None),
-                (None, Some(is)) => tell(DifferenceKind::Added, None, Some(is)),
-                (Some(was), Some(is)) if was.is != is.is => {
-                    tell(DifferenceKind::Changed, before, after);
-                }
-                (Some(was), Some(is)) if is.is == FileKind::Directory => {
-                    if self.sameness == Sameness::Number && was.file != is.file {
-                        tell(DifferenceKind::Removed, Some(was), None);
-                        tell(DifferenceKind::Added, None, Some(is));
-                    }
-                }
-                (Some(was), Some(is)) => {
-                    if self.differs(&was, &is)? {
-                        tell(DifferenceKind::Changed, before, after);
-                    } else if was.modified != is.modified && self.tells_times() {
-                        tell(DifferenceKind::Times, before, after);
-                    }
-                }
-            }
-        }
-        Ok(told)
-    }
-
     /// Whether two files or links of one kind differ in their content.
     fn differs(&self, was: &FileSide, is: &FileSide) -> Result<bool> {
         if was.size != is.size {
@@ -247,32 +228,5 @@ impl Comparison {
         let host = Mount::writable(Principal::Host);
         self.sameness == Sameness::Number
             && contract::check(self.after.kind(), host, Operation::SetTimes).is_ok()
-    }
-
-    /// Makes a rename of a name that went and one that came, if the same file had them.
-    fn join_renames(&mut self, told: &mut Vec<FileDifference>) -> Result<()> {
-        let mut gone: BTreeMap<Inode, usize> = BTreeMap::new();
-        for (index, it) in told.iter().enumerate() {
-            if let (DifferenceKind::Removed, Some(was)) = (&it.kind, &it.before) {
-                gone.entry(was.file).or_insert(index);
-            }
-        }
-        let mut joined = BTreeSet::new();
-        for index in 0..told.len() {
-            let (DifferenceKind::Added, Some(is)) = (&told[index].kind, told[index].after) else { continue };
-            let Some(from) = gone.get(&is.file).copied() else { continue };
-            let Some(was) = told[from].before.filter(|was| was.is == is.is) else { continue };
-            gone.remove(&is.file);
-            let changed = is.is != FileKind::Directory && self.differs(&was, &is)?;
-            told[index].kind = DifferenceKind::Renamed { from: told[from].path.clone(), changed };
-            told[index].before = Some(was);
-            joined.insert(from);
-        }
-        let mut index = 0;
-        told.retain(|_| {
-            index += 1;
-            !joined.contains(&(index - 1))
-        });
-        Ok(())
     }
 }

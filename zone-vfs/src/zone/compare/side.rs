@@ -119,6 +119,17 @@ impl Side {
         Ok(self.path_in(place.parent, &place.name)?.map_or(Found::Nothing, Found::At))
     }
 
+    /// Where a file, link or directory is.
+    pub fn name_of(&mut self, inode: Inode) -> Result<Found> {
+        match self.record(inode)?.map(InodeRecord::kind) {
+            Some(FileKind::Directory) => Ok(match self.directory(inode, 0)? {
+                Some(path) if !path.is_empty() => Found::At(path[..path.len() - 1].to_vec()),
+                _ => Found::Nothing,
+            }),
+            _ => self.only_path(inode),
+        }
+    }
+
     /// Hands on every path of these. Goes through the whole tree.
     pub fn names_of(
         &mut self,

@@ -19,6 +19,23 @@ fn compare(before: &ZoneRoot, after: &ZoneRoot, sameness: Sameness, store: &Arc<
     found.into_iter().map(|it| (String::from_utf8(it.path).unwrap(), it.kind)).collect()
 }
 
+/// As [`compare`], told in pages of at most `limit`, of what is at `below` or was renamed out of it.
+fn pages(before: &ZoneRoot, after: &ZoneRoot, below: &str, limit: usize, store: &Arc<MemoryChunks>) -> Told {
+    let store: Arc<dyn ChunkStore> = store.clone();
+    let mut all: Vec<FileDifference> = Vec::new();
+    loop {
+        let last = all.last().map(|it| it.path.clone());
+        let part = DiffPart { below: below.as_bytes(), after: last.as_deref(), utf8: false, limit };
+        let page = before.compare_part(after, Sameness::Number, &store, part).unwrap();
+        let is_one_path = page.windows(2).all(|two| two[0].path == two[1].path);
+        assert!(page.len() <= limit || (page.len() == limit + 1 && is_one_path), "{page:?}");
+        if page.is_empty() {
+            return all.into_iter().map(|it| (String::from_utf8(it.path).unwrap(), it.kind)).collect();
+        }
+        all.extend(page);
+    }
+}
+
 fn told(entries: &[(&str, DifferenceKind)]) -> Told {
     entries.iter().map(|(path, kind)| ((*path).to_string(), kind.clone())).collect()
 }
@@ -29,8 +46,12 @@ fn renamed(from: &str, changed: bool) -> DifferenceKind {
 
 /// Replaces the content of a file, which is made where it is missing.
 fn put(zone: &mut Zone, now: u64, path: &str, content: &[u8]) {
+    put_bytes(zone, now, path.as_bytes(), content);
+}
+
+fn put_bytes(zone: &mut Zone, now: u64, path: &[u8], content: &[u8]) {
     let options = OpenOptions { truncate: true, ..CREATE };
-    let file = zone.open(agent(now), Inode::ROOT, path.as_bytes(), options).unwrap();
+    let file = zone.open(agent(now), Inode::ROOT, path, options).unwrap();
     zone.write(agent(now), file, 0, content).unwrap();
     zone.close_writer(file).unwrap();
 }
@@ -217,6 +238,72 @@ fn a_small_change_of_a_large_zone_is_found_with_few_reads() {
 }
 
 #[test]
+fn a_page_reads_only_what_it_tells() {
+    const FILES: usize = 40;
+    let store = Arc::new(Counted(MemoryChunks::default(), AtomicUsize::new(0)));
+    let chunks: Arc<dyn ChunkStore> = store.clone();
+    let mut zone = Zone::new(ZoneKind::Workspace, Quota::default(), Timestamp(1), chunks.clone());
+    let name = |file: usize| format!("{file:02}");
+    for file in 0..FILES {
+        put(&mut zone, 2, &name(file), &pattern(2 * CHUNK, 1));
+    }
+    let before = zone.snapshot().unwrap().store(&*chunks).unwrap();
+    for file in 0..FILES {
+        // another file of the same length: whether it differs is seen when it is read
+        zone.unlink(agent(3), Inode::ROOT, name(file).as_bytes()).unwrap();
+        let mut other = pattern(2 * CHUNK, 1);
+        other[CHUNK + file] ^= 1;
+        put(&mut zone, 3, &name(file), &other);
+    }
+    let after = zone.snapshot().unwrap().store(&*chunks).unwrap();
+    drop(zone);
+    let reads = |part: DiffPart<'_>| {
+        store.1.store(0, Ordering::Relaxed);
+        let (before, after) = (ZoneRoot::load(before), ZoneRoot::load(after));
+        let found = before.compare_part(&after, Sameness::Number, &chunks, part).unwrap();
+        let found: Vec<_> = found.into_iter().map(|it| String::from_utf8(it.path).unwrap()).collect();
+        (found, store.1.load(Ordering::Relaxed))
+    };
+    let (all, whole) = reads(DiffPart::default());
+    assert_eq!(all.len(), FILES);
+    let (page, some) = reads(DiffPart { after: Some(b"20"), limit: 2, ..DiffPart::default() });
+    assert_eq!(page, ["21", "22"]);
+    let (one, least) = reads(DiffPart { below: b"07", ..DiffPart::default() });
+    assert_eq!(one, ["07"]);
+    assert_eq!(reads(DiffPart { limit: 0, ..DiffPart::default() }).0, Vec::<String>::new());
+    // of the files that are told two chunks each side, at most, beside the trees
+    assert!(some < whole - 60 && least < some, "{whole} reads, {some} for a page, {least} for one file");
+}
+
+#[test]
+fn a_directory_in_the_place_of_another_is_told_as_a_whole() {
+    let (mut zone, store) = in_store(ZoneKind::Workspace);
+    for name in ["a", "d"] {
+        zone.mkdir(agent(2), Inode::ROOT, name.as_bytes()).unwrap();
+    }
+    let before = zone.snapshot().unwrap();
+    zone.rmdir(agent(3), Inode::ROOT, b"d").unwrap();
+    zone.mkdir(agent(3), Inode::ROOT, b"d").unwrap();
+    put(&mut zone, 3, "b", b"new");
+    let after = zone.snapshot().unwrap();
+    use DifferenceKind::{Added, Removed};
+    put_bytes(&mut zone, 4, b"\xff", b"no text");
+    let with_bytes = zone.snapshot().unwrap();
+    let chunks: Arc<dyn ChunkStore> = store.clone();
+    let count = |utf8| {
+        let part = DiffPart { utf8, ..DiffPart::default() };
+        before.compare_part(&with_bytes, Sameness::Number, &chunks, part).unwrap().len()
+    };
+    assert_eq!((count(true), count(false)), (3, 4));
+    for limit in 1..4 {
+        assert_eq!(
+            pages(&before, &after, "", limit, &store),
+            told(&[("b", Added), ("d", Removed), ("d", Added)])
+        );
+    }
+}
+
+#[test]
 fn too_many_differences_are_refused() {
     let mut paths = super::super::compare::Paths::default();
     let long = |n: usize| format!("{n:0>4000}").into_bytes();
@@ -273,6 +360,17 @@ fn check(before: &ZoneRoot, after: &ZoneRoot, is_one_zone: bool, store: &Arc<Mem
         return;
     }
     let by_number = compare(before, after, Sameness::Number, store);
+    for below in ["", "d", "d/e", "a"] {
+        let inside = |path: &str| below.is_empty() || path == below || path.starts_with(&format!("{below}/"));
+        let is_about = |(path, kind): &&(String, DifferenceKind)| match kind {
+            DifferenceKind::Renamed { from, .. } => inside(path) || inside(str::from_utf8(from).unwrap()),
+            _ => inside(path),
+        };
+        let expected: Vec<_> = by_number.iter().filter(is_about).cloned().collect();
+        for limit in [1, 2, 5] {
+            assert_eq!(pages(before, after, below, limit, store), expected, "{limit} a page below {below:?}");
+        }
+    }
     let at = |path: &String| by_number.iter().filter(|it| it.0 == *path).map(|it| &it.1).collect::<Vec<_>>();
     for (path, (file, content)) in &new {
         let was: Vec<_> = old.iter().filter(|it| it.1.0 == *file).collect();
