@@ -15,11 +15,11 @@ use super::output::{count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
 use super::terminal::escape;
 use crate::threads;
-use crate::upkeep::{ReapRules, Reaped};
+use crate::upkeep::{AgentRules, ReapRules, Reaped};
 use crate::{AgentError, Host};
 
 fn rules(a: &ReapArguments) -> ReapRules {
-    ReapRules {
+    let everybody = AgentRules {
         keep_turns: a.keep_turns,
         keep_failed: a.keep_failed,
         keep_paused: a.keep_paused,
@@ -27,10 +27,10 @@ fn rules(a: &ReapArguments) -> ReapRules {
         remove_paused: a.remove_paused,
         versions_older_than: a.versions_older_than,
         keep_versions: a.keep_versions,
-        budget: a.budget,
-        remove_unmounted: a.remove_unmounted.then_some(true),
-        ..ReapRules::default()
-    }
+        ..AgentRules::default()
+    };
+    let remove_unmounted = a.remove_unmounted.then_some(true);
+    ReapRules { everybody, budget: a.budget, remove_unmounted, ..ReapRules::default() }
 }
 
 pub async fn reap(host: &Host, a: &ReapArguments) -> anyhow::Result<u8> {

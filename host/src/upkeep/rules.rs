@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use figment::Figment;
 use figment::providers::{Format, Serialized, Toml};
-use serde::{Deserialize, Serialize};
+use figment::value::Dict;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, Store, StoreError, VersionPolicy};
 
 use crate::agent::{AgentError, default_zones};
@@ -23,85 +25,66 @@ pub const MAX_POLICY: u64 = 1 << 20;
 const MAX_TOLD: usize = 64;
 
 /// Which old versions of a zone's files are kept. What is not said is as the agent's, and then as everybody's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct ZoneRules {
     /// What was replaced or deleted longer ago than this goes.
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "time")]
     pub versions_older_than: Option<Duration>,
     /// But not the newest so many versions of a file that is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_versions: Option<usize>,
 }
 
 /// What an agent keeps. What is not said is as everybody's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct AgentRules {
     /// The newest so many generations of ended turns.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_turns: Option<usize>,
     /// What the newest so many failed turns left.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_failed: Option<usize>,
     /// The newest so many generations of pauses, and of what the operator wrote.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_paused: Option<usize>,
     /// Paused for longer, it keeps no generation of a turn but the head.
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "time")]
     pub thin_paused: Option<Duration>,
     /// Paused for longer, it is removed.
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "time")]
     pub remove_paused: Option<Duration>,
     /// See [`ZoneRules`].
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "time")]
     pub versions_older_than: Option<Duration>,
     /// See [`ZoneRules`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_versions: Option<usize>,
     /// Its zones, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub zone: BTreeMap<String, ZoneRules>,
 }
 
 /// What a store keeps.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReapRules {
-    /// See [`AgentRules`]: what holds for everybody.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_turns: Option<usize>,
-    /// See [`AgentRules`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_failed: Option<usize>,
-    /// See [`AgentRules`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_paused: Option<usize>,
-    /// See [`AgentRules`].
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
-    pub thin_paused: Option<Duration>,
-    /// See [`AgentRules`].
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
-    pub remove_paused: Option<Duration>,
-    /// See [`ZoneRules`].
-    #[serde(with = "time", skip_serializing_if = "Option::is_none")]
-    pub versions_older_than: Option<Duration>,
-    /// See [`ZoneRules`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_versions: Option<usize>,
-    /// Zones of every agent, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub zone: BTreeMap<String, ZoneRules>,
+    /// What holds for every agent. In the file these keys stand beside those of the store.
+    pub everybody: AgentRules,
     /// Agents, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub agent: BTreeMap<String, AgentRules>,
     /// Bytes of needed frames, beyond which fewer generations of turns are kept.
-    #[serde(with = "bytes", skip_serializing_if = "Option::is_none")]
     pub budget: Option<u64>,
     /// Shared zones that no agent mounts are removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remove_unmounted: Option<bool>,
 }
+
+/// What a file says beside what holds for every agent.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct StoreRules {
+    agent: BTreeMap<String, AgentRules>,
+    #[serde(deserialize_with = "bytes")]
+    budget: Option<u64>,
+    remove_unmounted: Option<bool>,
+}
+
+/// The keys of [`StoreRules`].
+const OF_STORE: [&str; 3] = ["agent", "budget", "remove-unmounted"];
 
 /// The text of a policy, which is not too long.
 fn read_policy(file: &Path) -> std::io::Result<String> {
@@ -111,6 +94,16 @@ fn read_policy(file: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other(format!("it has more than {MAX_POLICY} bytes")));
     }
     Ok(text)
+}
+
+/// The rules that a text holds.
+fn read(text: &str) -> Result<ReapRules, figment::Error> {
+    let all: Dict = Figment::from(Toml::string(text)).extract()?;
+    let (store, everybody): (Dict, Dict) = all.into_iter().partition(|(key, _)| OF_STORE.contains(&&**key));
+    let StoreRules { agent, budget, remove_unmounted } =
+        Figment::from(Serialized::defaults(store)).extract()?;
+    let everybody = Figment::from(Serialized::defaults(everybody)).extract()?;
+    Ok(ReapRules { everybody, agent, budget, remove_unmounted })
 }
 
 impl ReapRules {
@@ -127,24 +120,21 @@ impl ReapRules {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(wrong(e.to_string())),
         };
-        let rules = Figment::from(Toml::string(&text)).merge(Serialized::defaults(self));
-        rules.extract().map_err(|e| {
+        let others = read(&text).map_err(|e| {
             let place = e.path.join(".");
             wrong(if place.is_empty() { e.kind.to_string() } else { format!("{place}: {}", e.kind) })
-        })
-    }
-
-    fn everybody(&self) -> AgentRules {
-        AgentRules {
-            keep_turns: self.keep_turns,
-            keep_failed: self.keep_failed,
-            keep_paused: self.keep_paused,
-            thin_paused: self.thin_paused,
-            remove_paused: self.remove_paused,
-            versions_older_than: self.versions_older_than,
-            keep_versions: self.keep_versions,
-            zone: self.zone.clone(),
+        })?;
+        let mut agent = others.agent;
+        for (name, rules) in &self.agent {
+            let known = agent.entry(name.clone()).or_default();
+            *known = rules.or(known);
         }
+        Ok(Self {
+            everybody: self.everybody.or(&others.everybody),
+            agent,
+            budget: self.budget.or(others.budget),
+            remove_unmounted: self.remove_unmounted.or(others.remove_unmounted),
+        })
     }
 }
 
@@ -216,7 +206,7 @@ impl KnownZones<'_> {
             }
         }
         let mut zones: BTreeSet<_> = default_zones().into_iter().map(|it| it.name).collect();
-        let missing = |zones: &BTreeSet<String>| rules.zone.keys().find(|it| !zones.contains(*it));
+        let missing = |zones: &BTreeSet<String>| rules.everybody.zone.keys().find(|it| !zones.contains(*it));
         if missing(&zones).is_none() {
             return Ok(());
         }
@@ -273,7 +263,7 @@ impl HostShared {
     ) -> Result<ReapPolicy, AgentError> {
         let file = file.unwrap_or_else(|| self.options.folder.join(POLICY_FILE));
         let rules = rules.over(&file)?;
-        let everybody = rules.everybody();
+        let everybody = &rules.everybody;
         let store = self.store()?;
         KnownZones { store: &store, file: &file }.check(&rules)?;
         let mut policy = ReapPolicy {
@@ -288,54 +278,28 @@ impl HostShared {
                 tracing::warn!("{}: there is no agent `{name}`: its rules hold for nobody", file.display());
                 continue;
             };
-            policy.agents.insert(id, agent.or(&everybody).policy());
+            policy.agents.insert(id, agent.or(everybody).policy());
         }
         Ok(policy)
     }
 }
 
-mod time {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    #[expect(clippy::ref_option, reason = "as serde passes it")]
-    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        match time {
-            Some(time) => to.serialize_str(&format!("{}s", time.as_secs())),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        let text = String::deserialize(from)?;
-        super::size::span(&text).map(Some).map_err(D::Error::custom)
-    }
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    size::span(&text).map(Some).map_err(D::Error::custom)
 }
 
-mod bytes {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Bytes {
+    Number(u64),
+    Text(String),
+}
 
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Bytes {
-        Number(u64),
-        Text(String),
-    }
-
-    #[expect(clippy::ref_option, reason = "as serde passes it")]
-    pub fn serialize<S: Serializer>(bytes: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
-        match bytes {
-            Some(bytes) => to.serialize_u64(*bytes),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-        match Bytes::deserialize(from)? {
-            Bytes::Number(bytes) => Ok(Some(bytes)),
-            Bytes::Text(text) => super::size::parse(&text).map(Some).map_err(D::Error::custom),
-        }
+fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    match Bytes::deserialize(from)? {
+        Bytes::Number(bytes) => Ok(Some(bytes)),
+        Bytes::Text(text) => size::parse(&text).map(Some).map_err(D::Error::custom),
     }
 }
 
@@ -349,7 +313,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join(POLICY_FILE);
         std::fs::write(&file, text).expect("a file");
-        let rules = ReapRules { keep_turns: Some(3), ..ReapRules::default() };
+        let everybody = AgentRules { keep_turns: Some(3), ..AgentRules::default() };
+        let rules = ReapRules { everybody, ..ReapRules::default() };
         rules.over(&file)
     }
 
@@ -377,18 +342,18 @@ mod tests {
         )
         .expect("rules");
         assert_eq!(
-            (rules.keep_turns, rules.budget),
+            (rules.everybody.keep_turns, rules.budget),
             (Some(3), Some(2 << 30)),
             "what is asked for goes before"
         );
-        let everybody = rules.everybody();
+        let everybody = &rules.everybody;
         let all = everybody.policy();
         assert_eq!((all.generations.turns, all.generations.sides), (3, 7));
         assert_eq!(all.generations.pauses, usize::MAX);
         let days = |days| Some(Duration::from_secs(days * DAY));
         assert_eq!(all.versions_in("semantic"), VersionPolicy { older_than: days(90), newest: 4 });
         assert_eq!(all.versions_in("facts"), VersionPolicy { older_than: days(90), newest: 0 });
-        let scout = rules.agent["scout"].or(&everybody).policy();
+        let scout = rules.agent["scout"].or(everybody).policy();
         assert_eq!((scout.generations.turns, scout.generations.sides), (3, 0));
         assert_eq!((scout.thin_paused, scout.remove_paused), (Some(Duration::from_hours(12)), days(365)));
         assert_eq!(scout.versions_in("semantic"), VersionPolicy { older_than: days(1), newest: 4 });
@@ -402,12 +367,29 @@ mod tests {
             ("[agent.scout]\nthin-paused = \"3 weeks\"", "agent.scout.thin-paused: `3 weeks` is no time"),
             ("budget = \"much\"", "budget: `much` is no size"),
             ("budget = -1", "budget: "),
+            ("agent = 3", "agent: "),
+            ("remove-unmounted = 3", "remove-unmounted: "),
+            ("[zone.semantic]\nkeep-version = 1", "zone.semantic"),
             ("keep-turns = ", "TOML parse error"),
             ("[agent.scout.zone.semantic]\nkeep-turns = 1", "agent.scout.zone.semantic"),
         ] {
             let error = read(text).expect_err(text).to_string();
             assert!(error.contains(wrong) && error.contains(POLICY_FILE), "{text}: {error}");
         }
+        let asked = BTreeMap::from([(
+            "scout".to_string(),
+            AgentRules { keep_failed: Some(1), ..AgentRules::default() },
+        )]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(POLICY_FILE);
+        std::fs::write(&file, "[agent.scout]\nkeep-failed = 2\nkeep-turns = 5").expect("a file");
+        let both = ReapRules { agent: asked, ..ReapRules::default() }.over(&file).expect("rules");
+        let scout = &both.agent["scout"];
+        assert_eq!(
+            (scout.keep_failed, scout.keep_turns),
+            (Some(1), Some(5)),
+            "what is asked for goes before"
+        );
         let missing = ReapRules::default().over(Path::new("/nowhere/at/all.toml")).expect("no rules");
         assert_eq!(missing, ReapRules::default());
     }
