@@ -1,12 +1,28 @@
 //! Stores of every format, as they were written, open and hold what was put into them. Nothing is released: until then
 //! that of format 1 is written anew when its layout changes.
 //!
-//! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes one of the current format.
+//! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes those of the current format: `all`, of most that there is;
+//! `reaped`, in which a policy gave old versions back; and `backup`.
 
-use std::path::Path;
+mod backup;
+mod reaped;
+
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::device::DeviceKind;
+
+/// The folder of those that were kept.
+fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens")
+}
+
+/// Where one of the current format is written: into a folder that is asked for, or one that goes afterwards.
+fn written(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let into = std::env::var_os("ZONE_VFS_GOLDEN").map_or(folder.path().into(), PathBuf::from);
+    (folder, into.join(name))
+}
 
 fn golden_options() -> StoreOptions {
     StoreOptions { device: DeviceKind::Blocking, log_file: 16 << 10, ..options() }
@@ -105,11 +121,10 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn goldens_of_every_format_open() {
-    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
     for version in ["v1"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
-        copy(&goldens.join(version), &path);
+        copy(&goldens().join(version), &path);
         for _ in 0..2 {
             let store = Store::open(&path, &golden_options()).unwrap();
             check(&store);
@@ -125,8 +140,7 @@ fn goldens_of_every_format_open() {
 
 #[test]
 fn what_a_golden_holds_is_what_this_version_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = std::env::var_os("ZONE_VFS_GOLDEN").map_or(folder.path().join("store"), Into::into);
+    let (folder, path) = written("all");
     let store = Store::open(&path, &golden_options()).unwrap();
     fill(&store);
     drop(store);
