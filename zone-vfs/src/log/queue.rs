@@ -246,38 +246,65 @@ impl Queue {
         queue.waiting.push_back(pending);
     }
 
+    /// Gives each agent that waits a share, once: what needs more than that has to save it up, over several groups,
+    /// so that it is not in the way of every group of the others. Where nobody else waits, or nobody has enough yet,
+    /// there are more rounds.
     fn take_group(&mut self, target: usize, share: usize) -> Vec<Pending> {
         let mut group = Vec::new();
         let mut bytes = 0;
-        while bytes < target
-            && let Some(agent) = self.turns.pop_front()
-        {
-            let Some(queue) = self.agents.get_mut(&agent) else { continue };
-            queue.credit += share;
-            let mut full = false;
-            while let Some(size) = queue.waiting.front().map(Pending::bytes) {
-                full = bytes > 0 && bytes + size > target;
-                if full || size > queue.credit {
-                    break;
+        let mut crowd = false;
+        while !self.turns.is_empty() && (group.is_empty() || !crowd) {
+            crowd |= self.turns.len() > 1;
+            for _ in 0..self.turns.len() {
+                if bytes >= target || self.take_turn(target, share, &mut group, &mut bytes) == Turn::Full {
+                    return group;
                 }
-                queue.credit -= size;
-                queue.bytes -= size;
-                bytes += size;
-                group.extend(queue.waiting.pop_front());
-            }
-            if queue.waiting.is_empty() {
-                self.agents.remove(&agent);
-            } else if full {
-                // It is first in the next group, with what is left of this turn.
-                queue.credit = queue.credit.saturating_sub(share);
-                self.turns.push_front(agent);
-                break;
-            } else {
-                self.turns.push_back(agent);
             }
         }
         group
     }
+
+    /// Takes what the next agent may have.
+    fn take_turn(
+        &mut self,
+        target: usize,
+        share: usize,
+        group: &mut Vec<Pending>,
+        bytes: &mut usize,
+    ) -> Turn {
+        let Some(agent) = self.turns.pop_front() else { return Turn::Over };
+        let Some(queue) = self.agents.get_mut(&agent) else { return Turn::Over };
+        queue.credit += share;
+        let mut full = false;
+        while let Some(size) = queue.waiting.front().map(Pending::bytes) {
+            full = *bytes > 0 && *bytes + size > target;
+            if full || size > queue.credit {
+                break;
+            }
+            queue.credit -= size;
+            queue.bytes -= size;
+            *bytes += size;
+            group.extend(queue.waiting.pop_front());
+        }
+        if queue.waiting.is_empty() {
+            self.agents.remove(&agent);
+        } else if full {
+            // It is first in the next group, with what is left of this turn.
+            queue.credit = queue.credit.saturating_sub(share);
+            self.turns.push_front(agent);
+            return Turn::Full;
+        } else {
+            self.turns.push_back(agent);
+        }
+        Turn::Over
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Over,
+    /// The group has no room for what comes next.
+    Full,
 }
 
 #[cfg(test)]
@@ -337,6 +364,32 @@ mod tests {
             let first = group.iter().filter(|it| it.0 == 1).count() * 2;
             assert!(first.abs_diff(group.len()) <= 8, "{first} of {}", group.len());
         }
+    }
+
+    #[test]
+    fn what_is_larger_than_a_share_is_not_in_every_group_of_the_others() {
+        let mut queue = Queue::default();
+        let large = 60 << 10;
+        let mut groups = Vec::new();
+        for round in 0..100 {
+            for agent in 1..9 {
+                queue.push(pending(agent, round, 100));
+            }
+            if !queue.agents.contains_key(&AgentId(Uuid::from_u128(9))) {
+                queue.push(pending(9, round, large));
+            }
+            groups.push(queue.take_group(512 << 10, 16 << 10));
+        }
+        let of = |agent: u128| {
+            let has = |it: &&Vec<Pending>| it.iter().any(|it| it.record.agent.0.as_u128() == agent);
+            groups.iter().filter(has).count()
+        };
+        assert!((1..9).all(|agent| of(agent) == 100), "each of the others is in each group");
+        assert_eq!(of(9), 25, "a share of 16 KiB is saved up over four groups");
+        // alone it need not save
+        queue.push(pending(9, 1, large));
+        queue.push(pending(9, 2, large));
+        assert_eq!(queue.take_group(512 << 10, 16 << 10).len(), 2);
     }
 
     #[test]
