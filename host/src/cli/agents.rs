@@ -143,7 +143,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
     let about = agent.about()?;
     let generation = agent.disk().generation(info.head)?;
     let kept = agent.generation_about(&generation)?;
-    let memory = kept.image.as_ref().map_or(0, |i| i.bytes());
+    let memory = kept.image.as_ref().map_or(0, crate::image::ImageReference::bytes);
     let failed = agent
         .disk()
         .last_turn_record()

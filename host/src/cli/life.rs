@@ -29,7 +29,7 @@ pub async fn resume(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
         drop(working);
         agent.resume().await
     };
-    let resumed = match unless(signalled(), resumed).await {
+    let resumed = match Box::pin(unless(signalled(), resumed)).await {
         Ok(resumed) => resumed?,
         Err(status) => return Ok(status),
     };

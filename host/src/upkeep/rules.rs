@@ -97,7 +97,7 @@ fn read_policy(file: &Path) -> std::io::Result<String> {
 }
 
 /// The rules that a text holds.
-fn read(text: &str) -> Result<ReapRules, figment::Error> {
+fn read(text: &str) -> Result<ReapRules, Box<figment::Error>> {
     let all: Dict = Figment::from(Toml::string(text)).extract()?;
     let (store, everybody): (Dict, Dict) = all.into_iter().partition(|(key, _)| OF_STORE.contains(&&**key));
     let StoreRules { agent, budget, remove_unmounted } =
