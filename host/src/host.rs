@@ -287,7 +287,7 @@ impl Host {
         };
         let mut generation = GenerationAbout {
             component: hash,
-            rewriter: component::REWRITER_VERSION,
+            layout: component::LAYOUT_VERSION,
             image: (template.world == World::Agent).then(|| genesis.image.reference().clone()),
             handles: genesis.handles,
             monotonic: 0,

@@ -41,5 +41,6 @@ mod policies;
 mod rewind;
 mod shared;
 mod stops;
+mod unreadable;
 mod upkeep;
 mod versions;

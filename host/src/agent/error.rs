@@ -75,6 +75,9 @@ pub enum AgentError {
         /// Which.
         generation: GenerationNumber,
     },
+    /// A page of the memory image could not be read while the guest ran. Nothing of the turn took effect.
+    #[error("the agent's memory could not be read from its image, and nothing of the turn took effect")]
+    ImageRead(#[source] ImageError),
     /// An image file is missing or damaged, and there is nothing to make it of.
     #[error("generation {generation} cannot be brought back: {reason}")]
     ImageLost {
@@ -94,11 +97,11 @@ pub enum AgentError {
         /// The limit.
         limit: usize,
     },
-    /// The image was taken by another version of the rewriter.
+    /// The image is of another layout.
     #[error(
-        "its memory was captured by version {found} of the rewriter, this program has version {supported}: use the version of dormouse that made it"
+        "its memory was captured in layout {found}, this program has layout {supported}: use the version of dormouse that made it"
     )]
-    OtherRewriter {
+    OtherLayout {
         /// The version that took it.
         found: u32,
         /// The version here.

@@ -83,7 +83,8 @@ impl Agent {
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
-        *running = Some(Running { live, image, starts, disk: self.disk.clone() });
+        let component = standing.about.component;
+        *running = Some(Running { live, image, component, starts, disk: self.disk.clone() });
         Ok(Resumed { generation: standing.number, took, was_live: false, warm, memory })
     }
 

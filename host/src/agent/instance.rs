@@ -48,6 +48,7 @@ impl Live {
             let made = instance.get_typed_func(&mut store, load_export(accessor));
             load.push(made.map_err(|e| instantiate(&e))?);
         }
+        store.data_mut().memories.clone_from(&memories);
         Ok(Self { store, instance, memories, save, load, loaded: None })
     }
 
@@ -73,13 +74,20 @@ impl Live {
         // SAFETY: this instance is owned here, and no call of it is under way.
         let mask = unsafe { image.map_over(&self.memories, self.ready())? };
         *self.store.data_mut() = state;
+        self.store.data_mut().memories.clone_from(&self.memories);
         self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
         self.store.set_epoch_deadline(1);
         if as_large && mask == 0 {
             // sizes and globals are as they were loaded when the instance was made ready
             return Ok(());
         }
-        self.load(mask).await
+        self.load(mask).await?;
+        if self.is_unreadable() { Err(AgentError::Image(image.unreadable())) } else { Ok(()) }
+    }
+
+    /// Whether a page of its memory could not be read, so that nothing it did may be committed.
+    pub fn is_unreadable(&self) -> bool {
+        self.store.data().is_unreadable()
     }
 
     fn ready(&self) -> Option<Ready<'_>> {

@@ -47,6 +47,8 @@ pub(crate) use self::zones::{ZonePlan, zones};
 pub(crate) struct Running {
     pub live: Live,
     pub image: Image,
+    /// What it is an instance of.
+    pub component: [u8; 32],
     pub starts: u64,
     pub disk: Arc<Disk>,
 }

@@ -90,7 +90,12 @@ impl Agent {
             }
         };
         let ended = {
-            let whole = async { Ok::<_, AgentError>(call_run(made.await?).await) };
+            let whole = async {
+                call_run(made.await?).await.ok_or_else(|| {
+                    self.host.images.note_unreadable(&genesis.image);
+                    AgentError::ImageRead(genesis.image.unreadable())
+                })
+            };
             let limit = options.timeout;
             let timeout = async {
                 match limit {
@@ -133,7 +138,7 @@ impl Agent {
             Ended::Exit(status) => {
                 let about = GenerationAbout {
                     component,
-                    rewriter: crate::component::REWRITER_VERSION,
+                    layout: crate::component::LAYOUT_VERSION,
                     image: None,
                     handles: HandleTable::default(),
                     monotonic: 0,
@@ -175,23 +180,27 @@ impl Agent {
     }
 }
 
-async fn call_run(mut live: Live) -> Ended {
+/// How it ended; none where a page of its memory could not be read.
+async fn call_run(mut live: Live) -> Option<Ended> {
     let run = match run_export(&mut live) {
         Ok(run) => run,
-        Err(e) => return Ended::Stopped(e),
+        Err(e) => return Some(Ended::Stopped(e)),
     };
     live.store.set_epoch_deadline(1);
     let ended = run.call_async(&mut live.store, ()).await;
     // the run is not over before what it has printed is
     live.store.data_mut().stdio.settled().await;
-    match ended {
+    if live.is_unreadable() {
+        return None;
+    }
+    Some(match ended {
         Ok((Ok(()),)) => Ended::Exit(0),
         Ok((Err(()),)) => Ended::Exit(1),
         Err(e) => match e.downcast_ref::<Exit>() {
             Some(exit) => Ended::Exit(exit.0),
             None => Ended::Trapped(trap_reason(&e)),
         },
-    }
+    })
 }
 
 type Run = TypedFunc<(), (Result<(), ()>,)>;

@@ -6,7 +6,7 @@ use zone_vfs::id::GenerationNumber;
 
 use super::seen::Seen;
 use super::{Agent, AgentError, Running, Template};
-use crate::component::REWRITER_VERSION;
+use crate::component::LAYOUT_VERSION;
 use crate::image::{ClosedImage, Image};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
 use crate::wasi::{Lifecycle, MemoryLimits, Mounts, Start};
@@ -106,8 +106,8 @@ impl Agent {
         };
         let generation = self.disk.generation(head)?;
         let about = self.generation_about(&generation)?;
-        if about.rewriter != REWRITER_VERSION {
-            return Err(AgentError::OtherRewriter { found: about.rewriter, supported: REWRITER_VERSION });
+        if about.layout != LAYOUT_VERSION {
+            return Err(AgentError::OtherLayout { found: about.layout, supported: LAYOUT_VERSION });
         }
         about.handles.check().map_err(journal::JournalError::Damaged)?;
         let reference = about.image.as_ref().ok_or(AgentError::NoMemory { generation: head })?;

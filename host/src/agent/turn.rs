@@ -112,6 +112,10 @@ impl Agent {
                 () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
             }
         };
+        // whatever came of it
+        if let Some(e) = running.as_ref().and_then(|now| self.unreadable(now)) {
+            return Err(self.fail(&mut running, e).await);
+        }
         let reply = match called {
             Ok(reply) => reply,
             Err(e) => return Err(self.fail(&mut running, e).await),
@@ -150,6 +154,10 @@ impl Agent {
         }
         now.live.save().await?;
         let (now, about) = self.capture(now, Start::Resumed).await?;
+        // it has read what the guest has not
+        if let Some(e) = self.unreadable(&now) {
+            return Err(e);
+        }
         let outcome = match reply {
             Ok(payload) => OutcomeRecord::Reply(payload.clone()),
             Err(text) => OutcomeRecord::Refused(text.clone()),
@@ -164,6 +172,16 @@ impl Agent {
         Ok(number)
     }
 
+    /// That a page of the instance's memory could not be read, where that is so; the file is then looked at anew before
+    /// it is used again.
+    fn unreadable(&self, now: &Running) -> Option<AgentError> {
+        now.live.is_unreadable().then(|| {
+            self.host.images.note_unreadable(&now.image);
+            self.place.forget_standing();
+            AgentError::ImageRead(now.image.unreadable())
+        })
+    }
+
     /// Takes the image of a live instance whose globals have been saved.
     pub(super) async fn capture(
         &self,
@@ -173,7 +191,6 @@ impl Agent {
         let images = self.host.images.clone();
         let agent = self.disk.id().0;
         let next = self.disk.next_generation();
-        let component = self.about()?.component;
         threads::run(move || {
             let mut now = running;
             let flat = FlatName::Generation(agent, next.0);
@@ -181,8 +198,8 @@ impl Agent {
             let image = unsafe { images.capture(&now.live.memories, &now.image, agent, &flat)? };
             let state = now.live.store.data_mut();
             let about = GenerationAbout {
-                component,
-                rewriter: crate::component::REWRITER_VERSION,
+                component: now.component,
+                layout: crate::component::LAYOUT_VERSION,
                 image: Some(image.reference().clone()),
                 handles: state.table.detached(),
                 monotonic: state.outside.monotonic(),

@@ -27,7 +27,8 @@ pub use error::ComponentError;
 pub use inspect::{Inspection, World, inspect};
 pub use refuse::{Place, Reason, Refusal};
 pub use rewrite::{
-    LOAD_ALL, LOAD_BLOCK, REWRITER_VERSION, Rewritten, Variant, load_export, rewrite, save_export,
+    LAYOUT_VERSION, LOAD_ALL, LOAD_BLOCK, REWRITER_VERSION, Rewritten, Variant, load_export, rewrite,
+    save_export,
 };
 pub use scan::{BinaryKind, Item, ItemKind, MemoryLimits, Module, Scan, scan, without_version};
 pub use wrap::wrap_core_module;

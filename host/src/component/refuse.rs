@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// Where in a component something stands.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Place {
     /// From the outermost component inwards, which nested component of its parent, counted from 0 in
     /// the order of the file. Empty: the outermost itself.
@@ -108,9 +108,9 @@ pub enum Reason {
     /// A resource type imported by itself rather than as part of an interface.
     #[error("it imports or drops a resource type that belongs to no interface")]
     LooseResource,
-    /// An instance put together from exports, with a resource type in it.
-    #[error("it puts a resource type into an instance that it makes of exports")]
-    BundledResource,
+    /// Parts that pass on what they got from the host in another way than as whole interfaces.
+    #[error("its parts are composed in a way that is not supported yet: {0}")]
+    Composition(String),
     /// A name that the accessors need.
     #[error("it uses the reserved name `{0}`")]
     ReservedName(String),

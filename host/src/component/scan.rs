@@ -140,7 +140,7 @@ fn bookkept(wasm: &[u8], kind: BinaryKind) -> Result<Result<(), Vec<Refusal>>, C
     if kind == BinaryKind::CoreModule {
         return Ok(Ok(()));
     }
-    match rewrite::rewrite_admitted(wasm, rewrite::Variant::Restore) {
+    match rewrite::rewrite_admitted(wasm, rewrite::Variant::Restore).and_then(|it| rewrite::valid(wasm, it)) {
         Ok(_) => Ok(Ok(())),
         Err(ComponentError::Refused(refusals)) => Ok(Err(refusals)),
         Err(error) => Err(error),

@@ -95,6 +95,7 @@ impl ImageStore {
                 }
             }
         }
+        drop_unused(&mut files, &mut kept);
         if kept.len() + fresh.len() > MAX_CHANGED || files.len() >= MAX_FILES {
             let pages = kept
                 .iter()
@@ -164,6 +165,30 @@ impl ImageStore {
         target.file.sync_data().map_err(Self::io(target.name))?;
         *used = slot;
         Ok(())
+    }
+}
+
+/// Drops the files that none of `pages` is in, but not the last, which is perhaps appended to.
+fn drop_unused<F>(files: &mut Vec<F>, pages: &mut [ChangedPage]) {
+    let mut used = vec![false; files.len()];
+    if let Some(last) = used.last_mut() {
+        *last = true;
+    }
+    for page in pages.iter().filter(|page| page.slot != ChangedPage::ZERO) {
+        if let Some(used) = used.get_mut(usize::from(page.file)) {
+            *used = true;
+        }
+    }
+    let mut new = Vec::with_capacity(used.len());
+    let mut count = 0u16;
+    for used in &used {
+        new.push(count);
+        count += u16::from(*used);
+    }
+    let mut keeps = used.iter();
+    files.retain(|_| keeps.next().is_some_and(|used| *used));
+    for page in pages {
+        page.file = if page.slot == ChangedPage::ZERO { 0 } else { new[usize::from(page.file)] };
     }
 }
 
@@ -250,5 +275,27 @@ impl<'a> BaseReader<'a> {
             }
             _ => Ok(!is_zero(content)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(page: u32, file: u16, slot: u32) -> ChangedPage {
+        ChangedPage { memory: 0, page, file, slot, check: 0 }
+    }
+
+    #[test]
+    fn files_without_a_page_are_dropped_and_the_last_is_kept() {
+        let mut files = vec!["a", "b", "c", "d"];
+        let mut pages = [page(1, 1, 5), page(2, 0, ChangedPage::ZERO), page(3, 2, 0), page(4, 1, 6)];
+        drop_unused(&mut files, &mut pages);
+        assert_eq!(files, ["b", "c", "d"]);
+        assert_eq!(pages.map(|it| files[usize::from(it.file)]), ["b", "b", "c", "b"]);
+        let mut pages = [page(2, 0, ChangedPage::ZERO)];
+        drop_unused(&mut files, &mut pages);
+        assert_eq!(files, ["d"]);
+        drop_unused::<&str>(&mut Vec::new(), &mut pages);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`slot`] hands wasmtime linear memories out of address space that an image can be mapped over.
 //! - `made` says which of them are of which instance.
+//! - `fault` keeps the process up where a page of one cannot be read.
 //! - [`dirty`] finds the pages that an instance has written since.
 //! - [`format`] is the layout of the two kinds of file: *flat* images, mapped whole, and *pages*
 //!   files, to which the pages that a turn changed are appended.
@@ -15,6 +16,7 @@
 mod archive;
 mod capture;
 mod dirty;
+mod fault;
 mod flatten;
 mod format;
 mod made;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
+use super::fault::Watched;
 use super::{ImageError, PAGE};
 
 /// Ranges that are kept for use again, at most; what is over is given back to the system.
@@ -43,6 +44,7 @@ pub struct SlotMemory {
     accessible: AtomicUsize,
     /// Bytes that were copied in, instead of being mapped under, or [`NOT_COPIED`].
     copied: AtomicUsize,
+    watched: Watched,
 }
 
 impl SlotMemory {
@@ -54,6 +56,12 @@ impl SlotMemory {
     /// Whether the memory has no pages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a page of the image that is mapped here could not be read: what the memory holds is not to be relied
+    /// on, and nothing may be committed of what was done with it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.watched.is_unreadable()
     }
 
     /// Bytes that the memory may grow to.
@@ -268,6 +276,7 @@ impl Slots {
     }
 
     fn give_back(&self, memory: &SlotMemory) {
+        memory.watched.release();
         let range = Range { base: memory.base, reserved: memory.reserved };
         let accessible = memory.accessible.load(Ordering::Acquire);
         // SAFETY: the range is this memory's own, and its instance is gone.
@@ -345,6 +354,7 @@ unsafe impl MemoryCreator for Creator {
             size: AtomicUsize::new(0),
             accessible: AtomicUsize::new(0),
             copied: AtomicUsize::new(NOT_COPIED),
+            watched: Watched::new(range.base, capacity),
         });
         if let Err(e) = slot.grow(minimum) {
             self.0.give_back(&slot);

@@ -30,6 +30,8 @@ pub struct ImageStore {
     flats: Mutex<Open<FlatName, FlatFile>>,
     pages: Mutex<Open<PagesName, PagesFile>>,
     flats_made: AtomicU64,
+    /// Flat files of which a page could not be read, and nobody has asked for since.
+    unreadable: Mutex<HashSet<FlatName>>,
 }
 
 /// Files that are open: those in use, and some that were used lately, so that a resume need not open
@@ -187,6 +189,14 @@ impl ClosedImage {
 }
 
 impl Image {
+    /// That a page of it could not be read.
+    pub(crate) fn unreadable(&self) -> ImageError {
+        ImageError::Damaged {
+            file: self.base.name.to_string(),
+            reason: "a page of it could not be read".into(),
+        }
+    }
+
     /// The image without a hold on its files.
     pub(crate) fn closed(&self) -> ClosedImage {
         ClosedImage {
@@ -231,6 +241,7 @@ impl ImageStore {
             flats: Mutex::default(),
             pages: Mutex::default(),
             flats_made: AtomicU64::new(0),
+            unreadable: Mutex::default(),
         };
         store.remove_unfinished()?;
         Ok(store)
@@ -243,6 +254,7 @@ impl ImageStore {
             flats: Mutex::default(),
             pages: Mutex::default(),
             flats_made: AtomicU64::new(0),
+            unreadable: Mutex::default(),
         }
     }
 
@@ -288,13 +300,16 @@ impl ImageStore {
     }
 
     pub(super) fn flat(&self, name: &FlatName) -> Result<Arc<FlatFile>, ImageError> {
+        let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
+        if lock(&self.unreadable).remove(name) {
+            return Err(damaged("a page of it could not be read"));
+        }
         let mut open = lock(&self.flats);
         if let Some(file) = open.get(name) {
             return Ok(file);
         }
         let file = self.open_file(name, File::options().read(true))?;
         let header: FlatHeader = format::read(format::FLAT, &file, &name.to_string())?;
-        let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
         if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>(), header.source)
             || header.memories.iter().any(|m| m.len % PAGE as u64 != 0)
         {
@@ -308,6 +323,14 @@ impl ImageStore {
         let flat = Arc::new(FlatFile { name: name.clone(), file, header, small });
         open.put(name.clone(), &flat);
         Ok(flat)
+    }
+
+    /// Notes that a page of the image's flat file could not be read: whoever asks for the file next is told that it is
+    /// damaged, and has it made again where it can be; whoever asks after that gets what is there then.
+    pub(crate) fn note_unreadable(&self, image: &Image) {
+        let name = &image.base.name;
+        lock(&self.flats).forget(name);
+        lock(&self.unreadable).insert(name.clone());
     }
 
     /// In memory (tmpfs), a hole is given a page when it is first read, and a mapping in which that

@@ -70,8 +70,9 @@ pub struct AgentAbout {
 pub struct GenerationAbout {
     /// The component that the memory belongs to.
     pub component: [u8; 32],
-    /// The version of the rewriter whose accessors the image was taken by.
-    pub rewriter: u32,
+    /// How the rewritten component lays its state out in memories: see
+    /// [`LAYOUT_VERSION`](crate::component::LAYOUT_VERSION).
+    pub layout: u32,
     /// Memory; none for a command, which begins from genesis.
     pub image: Option<ImageReference>,
     /// The handles.

@@ -529,6 +529,9 @@ impl GuestState {
     /// fsync: everything that the agent has written is durable when this returns.
     pub(super) async fn fs_sync(&mut self, handle: u32) -> FsResult<()> {
         let d = self.descriptor(handle)?;
+        if self.is_unreadable() {
+            return Err(ErrorCode::Io.into());
+        }
         // in a zone that keeps versions, what was written becomes one
         self.on(d.zone, |z, access| z.sync(access, d.inode).map(|_| ()))?;
         let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;

@@ -14,6 +14,7 @@ use super::object::{Descriptor, Flags, Object};
 use super::outside::{LiveOutside, Outside};
 use super::stdio::Stdio;
 use super::table::{HandleError, HandleTable};
+use crate::image::SlotMemory;
 
 /// Why an instance is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -177,6 +178,8 @@ pub struct GuestState {
     pub lifecycle: Lifecycle,
     /// Bounds on memory.
     pub limits: MemoryLimits,
+    /// The instance's memories.
+    pub(crate) memories: Vec<Arc<SlotMemory>>,
     /// Called before a sync makes final what a process has forgotten; none for what forgets at its turn's end.
     pub(crate) before_forgetting: Option<BeforeForgetting>,
     /// What was asked, for genesis.
@@ -226,6 +229,11 @@ impl Mounts {
 }
 
 impl GuestState {
+    /// Whether a page of the guest's memory could not be read, so that nothing it does may be committed.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.memories.iter().any(|memory| memory.is_unreadable())
+    }
+
     /// A state without a disk whose nondeterministic results come from `outside`.
     pub fn over(outside: impl Outside + 'static) -> Self {
         Self {
@@ -241,6 +249,7 @@ impl GuestState {
             outside: Box::new(outside),
             lifecycle: Lifecycle::default(),
             limits: MemoryLimits::default(),
+            memories: Vec::new(),
             before_forgetting: None,
             touched: Touched::default(),
             logs: None,

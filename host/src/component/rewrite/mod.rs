@@ -26,8 +26,14 @@ use super::error::ComponentError;
 use super::refuse::{Place, Reason, Refusal};
 use super::{features, scan};
 
-/// Part of the key of compiled code in the cache. Raise it when the output changes.
+/// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
+/// were refused before.
 pub const REWRITER_VERSION: u32 = 2;
+
+/// What images depend on: which memories an instance has, in which order, and what lies where in those of
+/// accessors. Raise it only when that changes for a component that was accepted before: an agent whose image
+/// is of another layout keeps its files, and its memory cannot be used.
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The two forms of a component that are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,12 +85,18 @@ pub fn load_export(suffix: &str) -> String {
 ///
 /// # Errors
 /// Whatever [`super::scan`] says, [`ComponentError::Refused`] for a component that cannot be captured,
-/// and [`ComponentError::Rewriter`] where the result would be invalid.
+/// also for one whose rewritten form would be invalid.
 pub fn rewrite(wasm: &[u8], variant: Variant) -> Result<Rewritten, ComponentError> {
     scan::admit(wasm)?;
-    let rewritten = rewrite_admitted(wasm, variant)?;
-    features::validate(&rewritten.wasm).map_err(|error| ComponentError::Rewriter(error.to_string()))?;
-    Ok(rewritten)
+    valid(wasm, rewrite_admitted(wasm, variant)?)
+}
+
+/// Refuses what came out invalid of `wasm`: it was composed in a way that the rewriter does not follow.
+pub(super) fn valid(wasm: &[u8], rewritten: Rewritten) -> Result<Rewritten, ComponentError> {
+    match features::validate(&rewritten.wasm) {
+        Ok(_) => Ok(rewritten),
+        Err(error) => Err(refused(Reason::Composition(error.to_string()), resources::handed_on(wasm)?)),
+    }
 }
 
 /// Rewrites a component that has been validated and checked, without validating the outcome.

@@ -1,7 +1,7 @@
 //! Every reason for refusing, and what must not be refused.
 
 use super::{component_of, reasons, refusals, wat};
-use crate::component::{Place, Reason};
+use crate::component::{Place, Reason, Refusal};
 
 /// The reasons for a component with this one module.
 fn of_module(module: &str) -> Vec<Reason> {
@@ -106,6 +106,37 @@ fn resources_without_an_interface() {
     let refusals = refusals(&wat(dropped));
     assert_eq!(refusals[0].reason, Reason::LooseResource);
     assert_eq!(refusals[0].place.components, [0]);
+}
+
+#[test]
+fn resources_that_parts_hand_on_by_themselves() {
+    let user = "(component $c
+        (import \"x\" (instance $x (export \"r\" (type (sub resource)))))
+        (alias export $x \"r\" (type $t))
+        (core func (canon resource.drop $t)))";
+    let from_exports = format!(
+        "(component
+            (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+            (alias export $i \"r\" (type $r))
+            (instance $b (export \"r\" (type $r)))
+            {user}
+            (instance (instantiate $c (with \"x\" (instance $b)))))"
+    );
+    let through_a_part = format!(
+        "(component
+            (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+            (alias export $i \"r\" (type $r))
+            (component $p (import \"in\" (type $in (sub resource))) (export \"r\" (type $in)))
+            (instance $b (instantiate $p (with \"in\" (type $r))))
+            {user}
+            (instance (instantiate $c (with \"x\" (instance $b)))))"
+    );
+    for (text, components) in [(from_exports, vec![]), (through_a_part, vec![0])] {
+        let refusals = refusals(&wat(&text));
+        assert!(matches!(&refusals[..], [Refusal { reason: Reason::Composition(_), .. }]), "{refusals:?}");
+        assert_eq!(refusals[0].place.components, components);
+        assert!(refusals[0].place.offset > 8);
+    }
 }
 
 #[test]

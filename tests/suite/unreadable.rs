@@ -1,0 +1,65 @@
+//! Memory images that cannot be read while a guest runs on them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use dormouse::agent::TurnReport;
+use dormouse::code::{CompileLimits, Compiler};
+use dormouse::{Agent, AgentError, Event, Host, HostOptions};
+
+use crate::bed::{Bed, PROGRAM};
+
+async fn send(agent: &Agent, text: &str) -> Result<TurnReport, AgentError> {
+    agent.send(Event::message(text).expect("an event")).await
+}
+
+fn text(report: TurnReport) -> String {
+    String::from_utf8(report.reply.expect("a reply")).expect("text")
+}
+
+/// The flat images of this store that are mapped into this process.
+fn mapped(bed: &Bed) -> BTreeSet<PathBuf> {
+    let folder = bed.store().join("images").canonicalize().expect("the images");
+    let maps = fs::read_to_string("/proc/self/maps").expect("the mappings");
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    paths.filter(|path| path.starts_with(&folder) && path.extension().is_some_and(|e| e == "flat")).collect()
+}
+
+fn host(bed: &Bed) -> Host {
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
+    Host::open(options).expect("the host")
+}
+
+#[test]
+fn a_page_that_cannot_be_read_costs_the_turn_and_nobody_else() {
+    let bed = Bed::new(&["notes"]);
+    for agent in ["n", "other"] {
+        bed.create(agent, "notes");
+        // enough that its memory is made flat when it is paused
+        (0..30).for_each(|n| drop(bed.send(agent, &format!("note {n} {}", "x".repeat(3_000)))));
+        bed.ok(["pause", agent]);
+    }
+    let host = host(&bed);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let agent = |name: &str| host.agent(name).expect("the agent");
+        let (n, other) = (agent("n"), agent("other"));
+        n.resume().await.expect("n alive");
+        let files = mapped(&bed);
+        assert_eq!(files.len(), 1, "n has a flat image of its own: {files:?}");
+        for file in &files {
+            // what a disk does that has lost the blocks, as far as a test can
+            File::options().write(true).open(file).and_then(|file| file.set_len(4096)).expect("cut off");
+        }
+        let failed = send(&n, "list").await;
+        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        let listed = text(send(&other, "list").await.expect("another agent's turn"));
+        assert_eq!(listed.lines().count(), 30);
+        // the archive has it
+        let again = text(send(&n, "list").await.expect("the next turn"));
+        assert_eq!(again, listed);
+        assert_eq!(text(send(&n, "note more").await.expect("a turn")), "kept note 31");
+    });
+}
