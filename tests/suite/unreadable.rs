@@ -18,12 +18,17 @@ fn text(report: TurnReport) -> String {
     String::from_utf8(report.reply.expect("a reply")).expect("text")
 }
 
-/// The flat images of this store that are mapped into this process.
-fn mapped(bed: &Bed) -> BTreeSet<PathBuf> {
+/// The files of this ending among the store's images that are mapped into this process.
+fn mapped(bed: &Bed, ending: &str) -> BTreeSet<PathBuf> {
     let folder = bed.store().join("images").canonicalize().expect("the images");
     let maps = fs::read_to_string("/proc/self/maps").expect("the mappings");
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
-    paths.filter(|path| path.starts_with(&folder) && path.extension().is_some_and(|e| e == "flat")).collect()
+    paths.filter(|path| path.starts_with(&folder) && path.extension().is_some_and(|e| e == ending)).collect()
+}
+
+/// What a disk does that has lost the blocks, as far as a test can.
+fn cut_off(file: &PathBuf) {
+    File::options().write(true).open(file).and_then(|file| file.set_len(4096)).expect("cut off");
 }
 
 fn host(bed: &Bed) -> Host {
@@ -47,12 +52,9 @@ fn a_page_that_cannot_be_read_costs_the_turn_and_nobody_else() {
         let agent = |name: &str| host.agent(name).expect("the agent");
         let (n, other) = (agent("n"), agent("other"));
         n.resume().await.expect("n alive");
-        let files = mapped(&bed);
+        let files = mapped(&bed, "flat");
         assert_eq!(files.len(), 1, "n has a flat image of its own: {files:?}");
-        for file in &files {
-            // what a disk does that has lost the blocks, as far as a test can
-            File::options().write(true).open(file).and_then(|file| file.set_len(4096)).expect("cut off");
-        }
+        files.iter().for_each(cut_off);
         let failed = send(&n, "list").await;
         assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
         let listed = text(send(&other, "list").await.expect("another agent's turn"));
@@ -61,5 +63,35 @@ fn a_page_that_cannot_be_read_costs_the_turn_and_nobody_else() {
         let again = text(send(&n, "list").await.expect("the next turn"));
         assert_eq!(again, listed);
         assert_eq!(text(send(&n, "note more").await.expect("a turn")), "kept note 31");
+    });
+}
+
+#[test]
+fn a_changed_page_that_cannot_be_read_costs_the_turn_too() {
+    let bed = Bed::new(&["notes"]);
+    for agent in ["n", "other"] {
+        bed.create(agent, "notes");
+        bed.send(agent, "note one");
+        bed.ok(["pause", agent]);
+    }
+    let host = host(&bed);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let agent = |name: &str| host.agent(name).expect("the agent");
+        let (n, other) = (agent("n"), agent("other"));
+        let paused = n.disk().head();
+        assert_eq!(text(send(&n, "note two").await.expect("a turn")), "kept note 2");
+        let files = mapped(&bed, "pages");
+        assert_eq!(files.len(), 1, "n has a file of changed pages: {files:?}");
+        files.iter().for_each(cut_off);
+        // its memory is its own already; what its turn leaves is compared with the file
+        let failed = send(&n, "note three").await;
+        assert!(matches!(failed, Err(AgentError::Image(_))), "{failed:?}");
+        assert_eq!(text(send(&other, "list").await.expect("another agent's turn")), "1. one");
+        // nothing else has that image, and what was archived is there
+        let lost = send(&n, "list").await;
+        assert!(matches!(lost, Err(AgentError::ImageLost { .. })), "{lost:?}");
+        n.rewind(paused).await.expect("back to what was archived");
+        assert_eq!(text(send(&n, "list").await.expect("the next turn")), "1. one");
     });
 }

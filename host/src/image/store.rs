@@ -12,6 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use uuid::Uuid;
 use zone_vfs::device::open_regular;
 
+use super::fault::Watched;
 use super::format::{self, FlatHeader, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
 use super::slot::{SMALL_CONTENT, SMALL_MEMORY};
@@ -110,6 +111,8 @@ pub(super) struct PagesFile {
     pub name: PagesName,
     pub file: File,
     address: usize,
+    /// A page that cannot be read becomes one of zeros here, whose check is not the page's.
+    watched: Watched,
     /// Pages in the file.
     pub used: Mutex<u32>,
 }
@@ -131,7 +134,9 @@ impl PagesFile {
             )
         }
         .map_err(|e| ImageError::Map(e.into()))?;
-        Ok(Self { name, file, address: address as usize, used: Mutex::new(used) })
+        let address = address as usize;
+        let watched = Watched::new(address, PAGES_FILE_BYTES);
+        Ok(Self { name, file, address, watched, used: Mutex::new(used) })
     }
 
     /// The content of slot `slot`.
@@ -149,6 +154,7 @@ impl PagesFile {
 
 impl Drop for PagesFile {
     fn drop(&mut self) {
+        self.watched.release();
         // SAFETY: the mapping is this object's own, and `page` borrows from it.
         if let Err(e) = unsafe { rustix::mm::munmap(self.address as *mut _, PAGES_FILE_BYTES) } {
             tracing::warn!("unmapping {}: {e}", self.name);
@@ -348,8 +354,11 @@ impl ImageStore {
 
     fn pages_file(&self, name: PagesName) -> Result<Arc<PagesFile>, ImageError> {
         let mut open = lock(&self.pages);
-        if let Some(file) = open.get(&name) {
-            return Ok(file);
+        match open.get(&name) {
+            Some(file) if !file.watched.is_unreadable() => return Ok(file),
+            // perhaps it can be read now
+            Some(_) => open.forget(&name),
+            None => {}
         }
         let file = self.open_file(name, File::options().read(true).write(true))?;
         let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;
