@@ -268,3 +268,51 @@ fn removed_agents_are_gone_with_their_files() {
     bed.ok(std::iter::once("rm").chain(names.iter().map(String::as_str)));
     assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(1));
 }
+
+#[test]
+fn a_quota_bounds_bytes_and_inodes() {
+    let bed = Bed::new(&["notes"]);
+    let component = guest("notes");
+    let new = |name: &str, zones: &[&str]| {
+        let mut command = bed.command(["new", name]);
+        for zone in zones {
+            command.args(["--zone", zone]);
+        }
+        run(command.arg(&component), b"")
+    };
+    let made = new("a", &["inbox=workspace:64K,inodes=4", "team=/team:rw:inodes=3", "logs=logs:inodes=50"]);
+    assert_eq!(made.status, Some(0), "{made}");
+    let zones = bed.json(["zone", "ls", "a"]);
+    let bounds = |name: &str| {
+        let zone = zones.as_array().and_then(|all| all.iter().find(|it| it["name"] == name)).expect("a zone");
+        (zone["quota_bytes"].as_u64().expect("bytes"), zone["quota_inodes"].as_u64().expect("inodes"))
+    };
+    assert_eq!(bounds("inbox"), (64 << 10, 4));
+    assert_eq!(bounds("team"), (1 << 30, 3));
+    assert_eq!(bounds("logs"), (1 << 30, 50));
+    assert_eq!(bounds("workspace"), (1 << 30, 1 << 20));
+    let table = bed.ok(["zone", "ls", "a"]);
+    assert!(
+        table.contains("INODES") && table.contains(" of 4\n") && table.contains(" of 1048576\n"),
+        "{table}"
+    );
+    assert!(bed.ok(["zone", "shared"]).contains(" of 3 "));
+    let file = bed.file("file", "x");
+    let put = |n: usize| {
+        let place = format!("a:/inbox/{n}");
+        bed.run(["zone".as_ref(), "put".as_ref(), place.as_ref(), file.as_os_str()])
+    };
+    let refused = (0..6).map(put).find(|ran| ran.status != Some(0)).expect("no more than four");
+    refused.assert_refused(&["quota", "4 of 4 inodes are used"]);
+    let refused = new("b", &["team=/team:inodes=4"]);
+    refused.assert_refused(&["team", "3 inodes: leave the quota out"]);
+    assert_eq!(new("b", &["team=/team:inodes=3"]).status, Some(0));
+    for (wrong, told) in [
+        ("x=workspace:inodes=0", "`inodes=0` is no number of inodes"),
+        ("x=workspace:1K,2K", "says the same twice"),
+        ("x=workspace:inodse=7", "is no size"),
+    ] {
+        let refused = new("c", &[wrong]);
+        assert!(refused.status == Some(2) && refused.err.contains(told), "{refused}");
+    }
+}

@@ -5,7 +5,7 @@ use zone_vfs::store::{SharedMount, Store, StoreError, ZoneSpec};
 use zone_vfs::zone::Quota;
 
 use super::AgentError;
-use crate::size::{self, InvalidSize};
+use super::quota::{InvalidQuota, QuotaOption};
 
 /// What `--zone NAME=KIND[:QUOTA]` says, or `--zone NAME=/MOUNT[:ro|:rw][:QUOTA]` for a shared zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct ZoneOption {
     pub name: String,
     /// Its contract.
     pub kind: ZoneKind,
-    /// Bytes, where they are bounded other than by default.
-    pub quota: Option<u64>,
+    /// Its bounds, where they are other than by default.
+    pub quota: QuotaOption,
     /// Where a shared zone is mounted, and how; exactly for the kind shared.
     pub shared: Option<MountOption>,
 }
@@ -48,9 +48,9 @@ pub enum ZoneOptionError {
     /// Not a kind.
     #[error("`{0}` is no kind of zone: there are episodic, semantic, procedural, workspace and logs")]
     Kind(String),
-    /// Not a size.
+    /// Not a quota.
     #[error(transparent)]
-    Quota(#[from] InvalidSize),
+    Quota(#[from] InvalidQuota),
     /// Not a name.
     #[error("`{0}` is no name for a zone: use letters, digits, `-` and `_`, at most 64")]
     Name(String),
@@ -74,12 +74,15 @@ pub enum ZoneOptionError {
         other: String,
     },
     /// The quota of a shared zone is set when it is made.
-    #[error("the shared zone `{zone}` is there, with a quota of {bytes} bytes: leave the quota out")]
+    #[error(
+        "the shared zone `{zone}` is there, with a quota of {} bytes and {} inodes: leave the quota out", quota.bytes,
+        quota.inodes
+    )]
     SharedQuota {
         /// The zone.
         zone: String,
         /// Its quota.
-        bytes: u64,
+        quota: Quota,
     },
     /// A default zone keeps its kind.
     #[error("the zone `{name}` is {kind}; its quota can be set, its kind cannot")]
@@ -114,7 +117,7 @@ impl std::str::FromStr for ZoneOption {
         if kind == ZoneKind::Shared {
             return Err(ZoneOptionError::Shared(name.into()));
         }
-        let quota = quota.map(size::parse).transpose()?;
+        let quota = quota.map(str::parse).transpose()?.unwrap_or_default();
         Ok(Self { name: name.into(), kind, quota, shared: None })
     }
 }
@@ -137,7 +140,7 @@ fn shared_option(name: &str, rest: &str) -> Result<ZoneOption, ZoneOptionError> 
     if matches!(next, Some("ro" | "rw")) {
         next = parts.next();
     }
-    let quota = next.map(size::parse).transpose()?;
+    let quota = next.map(str::parse).transpose()?.unwrap_or_default();
     if parts.next().is_some() {
         return Err(ZoneOptionError::Form(format!("{name}={rest}")));
     }
@@ -174,8 +177,8 @@ pub fn default_zones() -> Vec<ZoneSpec> {
 /// The zones of a new agent. Shared ones are only named so far.
 pub(crate) struct ZonePlan {
     specs: Vec<ZoneSpec>,
-    /// Index, name, whether writable, and the quota where one is asked for.
-    shared: Vec<(usize, String, bool, Option<u64>)>,
+    /// Index, name, whether writable, and the quota that is asked for.
+    shared: Vec<(usize, String, bool, QuotaOption)>,
 }
 
 /// The default zones with what the options change and add.
@@ -188,7 +191,7 @@ pub(crate) fn zones(options: &[ZoneOption]) -> Result<ZonePlan, ZoneOptionError>
         if options[..index].iter().any(|o| o.name == option.name && o.shared.is_some() == is_shared) {
             return Err(ZoneOptionError::Twice(option.name.clone()));
         }
-        let bytes = option.quota.unwrap_or(Quota::default().bytes);
+        let quota = option.quota.or(Quota::default());
         let mut mount = format!("/{}", option.name);
         if let Some(at) = &option.shared {
             shared.push((specs.len(), option.name.clone(), at.writable, option.quota));
@@ -199,20 +202,14 @@ pub(crate) fn zones(options: &[ZoneOption]) -> Result<ZonePlan, ZoneOptionError>
             if zone.kind != option.kind {
                 return Err(ZoneOptionError::FixedKind { name: zone.name.clone(), kind: zone.kind });
             }
-            zone.quota.bytes = bytes;
+            zone.quota = quota;
             continue;
         }
         let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
         if let Some(other) = specs.iter().find(|z| within(&mount, &z.mount) || within(&z.mount, &mount)) {
             return Err(ZoneOptionError::Overlap { mount, other: other.mount.clone() });
         }
-        specs.push(ZoneSpec {
-            name: option.name.clone(),
-            mount,
-            kind: option.kind,
-            quota: Quota { bytes, ..Quota::default() },
-            shared: None,
-        });
+        specs.push(ZoneSpec { name: option.name.clone(), mount, kind: option.kind, quota, shared: None });
     }
     Ok(ZonePlan { specs, shared })
 }
@@ -229,9 +226,10 @@ impl ZonePlan {
         let made = (|| {
             for (index, name, writable, quota) in self.shared {
                 let zone = if let Some(zone) = store.find_shared(&name)? {
-                    let there = store.shared_zone(zone)?.zone(|z| z.quota().bytes).unwrap_or_default();
-                    if quota.is_some_and(|asked| asked != there) {
-                        return Err(ZoneOptionError::SharedQuota { zone: name, bytes: there }.into());
+                    // one that was removed a moment ago is refused when it is mounted
+                    let there = store.shared_zone(zone)?.zone(|z| z.quota());
+                    if let Some(there) = there.filter(|there| quota.or(*there) != *there) {
+                        return Err(ZoneOptionError::SharedQuota { zone: name, quota: there }.into());
                     }
                     zone
                 } else {
@@ -259,6 +257,10 @@ impl ZonePlan {
 mod tests {
     use super::*;
 
+    fn bytes(bytes: u64) -> QuotaOption {
+        QuotaOption { bytes: Some(bytes), inodes: None }
+    }
+
     fn parse(text: &str) -> Result<ZoneOption, ZoneOptionError> {
         text.parse()
     }
@@ -268,9 +270,12 @@ mod tests {
         let zone = parse("scratch=workspace:64M").unwrap();
         assert_eq!(
             (zone.name.as_str(), zone.kind, zone.quota),
-            ("scratch", ZoneKind::Workspace, Some(64 << 20))
+            ("scratch", ZoneKind::Workspace, bytes(64 << 20))
         );
-        assert_eq!(parse("x=episodic").unwrap().quota, None);
+        assert_eq!(parse("x=episodic").unwrap().quota, QuotaOption::default());
+        let both = QuotaOption { bytes: Some(1024), inodes: Some(7) };
+        assert_eq!(parse("x=episodic:1K,inodes=7").unwrap().quota, both);
+        assert!(matches!(parse("x=logs:inodes=none"), Err(ZoneOptionError::Quota(_))));
         assert!(matches!(parse("x"), Err(ZoneOptionError::Form(_))));
         assert!(matches!(parse("x=disk"), Err(ZoneOptionError::Kind(_))));
         assert!(matches!(parse("x=logs:many"), Err(ZoneOptionError::Quota(_))));
@@ -289,11 +294,13 @@ mod tests {
             (zone.name, zone.kind, mount.path, mount.writable, zone.quota)
         };
         let team = |writable, quota| ("team".into(), ZoneKind::Shared, "/shared".into(), writable, quota);
-        assert_eq!(read("team=/shared"), team(true, None));
-        assert_eq!(read("team=/shared:ro"), team(false, None));
-        assert_eq!(read("team=/shared:1K"), team(true, Some(1024)));
-        assert_eq!(read("team=/shared:ro:1K"), team(false, Some(1024)));
-        assert_eq!(read("team=/shared:rw:1K"), team(true, Some(1024)));
+        assert_eq!(read("team=/shared"), team(true, QuotaOption::default()));
+        assert_eq!(read("team=/shared:ro"), team(false, QuotaOption::default()));
+        assert_eq!(read("team=/shared:1K"), team(true, bytes(1024)));
+        assert_eq!(read("team=/shared:ro:1K"), team(false, bytes(1024)));
+        assert_eq!(read("team=/shared:rw:1K"), team(true, bytes(1024)));
+        let inodes = QuotaOption { bytes: None, inodes: Some(9) };
+        assert_eq!(read("team=/shared:rw:inodes=9"), team(true, inodes));
         assert_eq!(read("team=/memory/team").2, "/memory/team");
         for path in
             ["/", "//", "/a/", "/a/../b", "/.hidden", "/a b", "/memory", "/credentials", "/credentials/a"]
@@ -322,12 +329,14 @@ mod tests {
 
     #[test]
     fn defaults_keep_their_kind_and_take_a_quota() {
-        let made = zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic").unwrap()])
-            .unwrap()
-            .specs;
+        let made =
+            zones(&[parse("workspace=workspace:1K").unwrap(), parse("more=semantic:inodes=5").unwrap()])
+                .unwrap()
+                .specs;
         assert_eq!(made.len(), 6);
         assert_eq!(made.iter().find(|z| z.name == "workspace").unwrap().quota.bytes, 1024);
         assert_eq!(made.last().unwrap().mount, "/more");
+        assert_eq!(made.last().unwrap().quota, Quota { inodes: 5, ..Quota::default() });
         assert!(matches!(zones(&[parse("logs=workspace").unwrap()]), Err(ZoneOptionError::FixedKind { .. })));
         let twice = parse("a=logs").unwrap();
         assert!(matches!(zones(&[twice.clone(), twice]), Err(ZoneOptionError::Twice(_))));

@@ -126,7 +126,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
     /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
-    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]
+    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]. A quota is a size, inodes=COUNT, or both:
+    /// 64M,inodes=10000
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// End the run after this many seconds
@@ -147,7 +148,8 @@ pub struct NewArguments {
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
     /// One more zone, the quota of a default one, or the mount of a zone that agents share, which is
-    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]
+    /// made when it is missing: NAME=/MOUNT[:ro|:rw][:QUOTA]. A quota is a size, inodes=COUNT, or both:
+    /// 64M,inodes=10000
     #[arg(long, value_name = "NAME=KIND[:QUOTA]")]
     pub zone: Vec<ZoneOption>,
     /// Print JSON

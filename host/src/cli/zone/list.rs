@@ -146,11 +146,12 @@ fn list_zones(host: &Host, place: &Place, zones: Vec<(u16, ZoneSpec)>, json: boo
     let rows = rows
         .into_iter()
         .map(|(z, (usage, charged))| {
+            let inodes = format!("{} of {}", charged.inodes, z.quota.inodes);
             let (used, charged) = (size(usage.bytes), size(charged.bytes));
-            vec![z.mount, z.kind.to_string(), used, charged, size(z.quota.bytes)]
+            vec![z.mount, z.kind.to_string(), used, charged, size(z.quota.bytes), inodes]
         })
         .collect();
-    print_table(&table(&["MOUNT", "KIND", "USED", "CHARGED", "QUOTA"], &[2, 3, 4], rows))?;
+    print_table(&table(&["MOUNT", "KIND", "USED", "CHARGED", "QUOTA", "INODES"], &[2, 3, 4, 5], rows))?;
     Ok(0)
 }
 

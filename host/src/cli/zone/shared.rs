@@ -32,15 +32,18 @@ pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
     let rows = zones
         .into_iter()
         .map(|zone| {
-            let (used, quota) = match zone.usage {
-                Ok((usage, quota)) => (size(usage.bytes), size(quota.bytes)),
-                Err(e) => (e.to_string(), "-".into()),
+            let (used, quota, inodes) = match zone.usage {
+                Ok((usage, quota)) => {
+                    let inodes = format!("{} of {}", usage.inodes, quota.inodes);
+                    (size(usage.bytes), size(quota.bytes), inodes)
+                }
+                Err(e) => (e.to_string(), "-".into(), "-".into()),
             };
             let by: Vec<_> = zone.mounted_by.into_iter().map(|(name, _)| name).collect();
-            vec![zone.name, used, quota, if by.is_empty() { "-".into() } else { by.join(", ") }]
+            vec![zone.name, used, quota, inodes, if by.is_empty() { "-".into() } else { by.join(", ") }]
         })
         .collect();
-    print_table(&table(&["NAME", "USED", "QUOTA", "MOUNTED BY"], &[1, 2], rows))?;
+    print_table(&table(&["NAME", "USED", "QUOTA", "INODES", "MOUNTED BY"], &[1, 2, 3], rows))?;
     Ok(0)
 }
 
