@@ -598,12 +598,12 @@ impl HostShared {
     fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
         let store = self.store()?;
         for (_, id) in store.agents()? {
-            let disk = match store.disk(id) {
+            let agent = match store.look(id) {
                 // it may be its component
                 Err(StoreError::DamagedAgent { .. }) => return Ok(()),
-                disk => disk?,
+                agent => agent?,
             };
-            let about: AgentAbout = journal::decode(&disk.info()?.about)?;
+            let about: AgentAbout = journal::decode(&store.payload(&agent.about)?)?;
             if about.component == *hash {
                 return Ok(());
             }
