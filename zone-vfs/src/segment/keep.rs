@@ -101,6 +101,14 @@ impl Segments {
                 Some(place) if state.is_written(place.segment) => return false,
                 // that nothing is known of an address is believed after one look at the footers
                 None if !has_failed && std::mem::replace(&mut state.doubted, true) => return false,
+                None if !has_failed => {
+                    drop(state);
+                    let was_wrong = !self.verify_index();
+                    if was_wrong {
+                        tracing::warn!(%hash, "the index of the segments was incomplete; it was made anew");
+                    }
+                    return was_wrong;
+                }
                 _ => None,
             }
         };

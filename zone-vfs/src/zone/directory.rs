@@ -277,6 +277,8 @@ impl Zone {
         let (size, kind) = (record.size, record.kind());
         let record = InodeRecord { place: place.named(), ..record };
         if kind == FileKind::Regular && self.is_versioned() {
+            // it is going to have a version, which stays when the file goes
+            self.afford_past()?;
             let draft = DraftRecord { owner: access.mount.principal, base: None };
             self.state.prepare(&[&Key::draft(inode)])?;
             self.state.put(Key::draft(inode), Value::Draft(draft))?;

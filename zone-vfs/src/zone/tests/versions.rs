@@ -516,6 +516,28 @@ fn the_history_has_a_quota_of_its_own() {
     assert_eq!(get(&mut zone, agent(11), "f").unwrap(), [6; 60]);
     zone.unlink(agent(12), ROOT, b"f").unwrap();
     assert_eq!(zone.usage(), Usage::default(), "what goes is never refused");
+    next_turn(&mut zone);
+    let again = zone.open(agent(13), ROOT, b"f", CREATE);
+    assert_eq!(again.unwrap_err().code, ErrorCode::Quota, "a file that is made anew has a version, too");
+}
+
+#[test]
+fn files_that_come_and_go_use_the_quota_of_the_history() {
+    let quota = Quota { bytes: 100, inodes: 50 };
+    let mut zone = Zone::new(ZoneKind::Procedural, quota, Timestamp(1), store());
+    let refused = (0..20).find_map(|number| {
+        let made = zone.open(agent(10), ROOT, b"f", CREATE);
+        if let Ok(file) = made {
+            zone.write(agent(10), file, 0, &[number; 60]).unwrap();
+            zone.close_writer(file).unwrap();
+            next_turn(&mut zone);
+            zone.unlink(agent(12), ROOT, b"f").unwrap();
+            next_turn(&mut zone);
+        }
+        made.err().map(|error| (number, error.code))
+    });
+    assert_eq!(refused, Some((7, ErrorCode::Quota)));
+    assert!(zone.past_usage().bytes <= 460);
 }
 
 #[test]
