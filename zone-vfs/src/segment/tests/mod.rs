@@ -5,7 +5,10 @@ mod failures;
 mod functions;
 
 use super::*;
+use crate::chunks::{ChunkStore, FrameKind, MAX_FRAME};
+use crate::device::Caching;
 use crate::device::simulated::Simulated;
+use crate::id::Hash;
 
 const KEY: [u8; 32] = [7; 32];
 

@@ -1,0 +1,142 @@
+//! Writing a backup: the frames that a catalogue leads to, and the embedder's files.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::PoisonError;
+
+use uuid::Uuid;
+
+use super::about::read_ends;
+use super::error::{bad, writing};
+use super::format::{End, FILE, FRAME, Header, MAGIC, MAX_FILE_NAME, Through};
+use super::{BackedUp, BackupFile, BackupReport, Files, ReadSeek};
+use crate::chunks::FrameKind;
+use crate::id::Hash;
+use crate::segment::{Marks, Segments};
+use crate::store::reach::{Place, Reach, Visitor};
+use crate::store::{Shared, StoreError, agents, open};
+
+impl Shared {
+    pub(super) fn write_backup(
+        &self,
+        catalogue: &Hash,
+        to: &mut dyn Write,
+        since: Option<&mut dyn ReadSeek>,
+        files: Files<'_>,
+    ) -> Result<BackupReport, StoreError> {
+        let device = self.segments.device();
+        let id = agents::random_uuid(device)?;
+        let (mut have, mut have_files, mut before) = (Marks::default(), BTreeSet::new(), Uuid::nil());
+        let key = open::read_key_file(device)?;
+        if let Some(since) = since {
+            let (header, end) = read_ends(since).map_err(StoreError::of_backup_before)?;
+            if header.key != key {
+                return Err(bad("before it is another store's"));
+            }
+            before = header.id;
+            for place in end.addresses.iter().filter_map(|hash| self.segments.locate(hash).ok()) {
+                have.add(place);
+            }
+            have_files.extend(end.files);
+        }
+        let header = Header { id, since: before, key };
+        let store = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().store;
+        let mut out = Through::new(to);
+        out.put(&header.encode(store))?;
+        let mut writer = FrameWriter {
+            segments: &self.segments,
+            out,
+            have,
+            seen: Marks::default(),
+            addresses: Vec::new(),
+            report: BackupReport { id, ..BackupReport::default() },
+        };
+        Reach::new(&self.segments, &mut writer).catalogue(catalogue)?;
+        let FrameWriter { mut out, addresses, mut report, .. } = writer;
+        let mut listed = Vec::new();
+        let is_whole = report.damage.is_empty();
+        let backed_up = BackedUp { segments: &self.segments, catalogue: *catalogue, is_whole };
+        for file in files(&backed_up)? {
+            if file.name.len() > MAX_FILE_NAME {
+                return Err(bad(format!("cannot be made: the name of the file {} is too long", file.name)));
+            }
+            listed.push((file.name.clone(), file.hash));
+            if !have_files.contains(&(file.name.clone(), file.hash)) {
+                write_file(&mut out, file)?;
+                report.files += 1;
+            }
+        }
+        let at = out.bytes;
+        out.put(&End { catalogue: *catalogue, addresses, files: listed }.encode())?;
+        let sum = *out.hasher.finalize().as_bytes();
+        out.put(&sum)?;
+        out.put(&at.to_le_bytes())?;
+        out.put(MAGIC)?;
+        out.stream.flush().map_err(writing)?;
+        report.bytes = out.bytes;
+        Ok(report)
+    }
+}
+
+fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result<(), StoreError> {
+    let failed = |error: std::io::Error| {
+        bad(format!("cannot be made: the file {} cannot be read: {error}", file.name))
+    };
+    out.put(&[FILE])?;
+    out.put(&(file.name.len() as u16).to_le_bytes())?;
+    out.put(file.name.as_bytes())?;
+    out.put(&file.len.to_le_bytes())?;
+    out.put(&file.hash)?;
+    let mut content = (file.open)().map_err(failed)?;
+    let (mut left, mut buffer) = (file.len, vec![0; 64 << 10]);
+    let mut hasher = blake3::Hasher::new();
+    while left > 0 {
+        let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        content.read_exact(&mut buffer[..part]).map_err(failed)?;
+        hasher.update(&buffer[..part]);
+        out.put(&buffer[..part])?;
+        left -= part as u64;
+    }
+    if *hasher.finalize().as_bytes() != file.hash {
+        return Err(bad(format!("cannot be made: the file {} is not what it was said to be", file.name)));
+    }
+    Ok(())
+}
+
+struct FrameWriter<'a, 'b, 'c> {
+    segments: &'a Segments,
+    out: Through<'b, dyn Write + 'c>,
+    have: Marks,
+    seen: Marks,
+    addresses: Vec<Hash>,
+    report: BackupReport,
+}
+
+impl Visitor for FrameWriter<'_, '_, '_> {
+    fn visit(&mut self, _: &Place, _: FrameKind, hash: &Hash) -> Result<bool, StoreError> {
+        let place = self.segments.locate(hash)?;
+        if !self.seen.add(place) {
+            return Ok(false);
+        }
+        if self.have.has(place) {
+            self.report.earlier += 1;
+        } else {
+            let frame = self.segments.frame(hash)?;
+            self.out.put(&[FRAME])?;
+            self.out.put(&frame)?;
+            self.report.frames += 1;
+        }
+        self.addresses.push(*hash);
+        Ok(true)
+    }
+
+    fn unreadable(&mut self, place: &Place, _: &Hash, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_of_one_agent() {
+            return Err(error);
+        }
+        if self.report.damage.len() < BackupReport::MAX_DAMAGE {
+            self.report.damage.push(format!("{place}: {error}"));
+        }
+        Ok(())
+    }
+}
