@@ -2,14 +2,14 @@
 //!
 //! The order is that of [`sweep`](super::sweep), and each segment in which anything is not needed goes, however
 //! little. Its needed frames are copied and flushed, the index forgets it, and its file is overwritten before it is
-//! removed. A crash in between leaves a file of which some does not read any more; what is needed of it has
-//! a copy in a segment with a greater number, which is the one that counts at the next opening. Purging
-//! again takes the rest.
+//! removed, its end first. A crash in between leaves a file without a footer, of which some does not read any more, and
+//! counts as stored no more; what is needed of it has a copy in a segment with a greater number, which is the one
+//! that counts at the next opening. Purging again takes the rest.
 
 use std::sync::Arc;
 
 use super::sweep::Swept;
-use super::{Segments, open, path};
+use super::{Segments, footer, open, path};
 use crate::chunks::ChunkError;
 use crate::device::{Caching, is_no_space};
 
@@ -70,6 +70,11 @@ impl Segments {
             let file = self.device.open(&path, Caching::Cached)?;
             let (mut at, len) = (0, file.len()?);
             let zeros = vec![0; WIPE.min(len as usize)];
+            // first what says that there are frames: what it lists is believed without reading it, so that whoever
+            // opens after a crash would take what is half overwritten for stored, and not write it again
+            let end = zeros.len().min(footer::trailer_len());
+            file.write_at(len - end as u64, &zeros[..end])?;
+            file.flush()?;
             while at < len {
                 let count = zeros.len().min((len - at) as usize);
                 file.write_at(at, &zeros[..count])?;

@@ -172,3 +172,41 @@ fn content_that_looks_like_a_frame_does_not_pass_for_one() {
     drop(segments);
     assert_eq!(start(&crashed).stats().frames, 2, "the torn segment was sealed with what reads");
 }
+
+#[test]
+fn what_a_purge_was_overwriting_is_written_again_by_whoever_puts_it() {
+    let device = Simulated::new(1);
+    let segments = start(&device);
+    let all: Vec<_> = (0..40).map(|number| content(number, 900)).collect();
+    let put = |segments: &Segments, content: &[u8]| segments.put(FrameKind::Chunk, content).unwrap();
+    let hashes: Vec<_> = all.iter().map(|content| put(&segments, content)).collect();
+    segments.flush().unwrap();
+    let mut trace = device.start_trace();
+    segments.watch(true).unwrap();
+    let marked = hashes.iter().step_by(5).filter(|hash| segments.mark(hash).unwrap().is_some()).count();
+    assert_eq!(marked, 8);
+    segments.purge(0).unwrap();
+    device.end_trace(&mut trace);
+    drop(segments);
+    let mut half = 0;
+    loop {
+        for how in 0..4 {
+            let segments = start(&trace.crash(how));
+            assert!(segments.unreadable().is_empty(), "at {}", trace.at());
+            let there = hashes.iter().filter(|hash| segments.contains(hash)).count();
+            half += usize::from((9..40).contains(&there));
+            for (content, hash) in all.iter().zip(&hashes).step_by(5) {
+                assert_eq!(&segments.get(hash).unwrap()[..], content, "at {}", trace.at());
+            }
+            for content in &all {
+                let hash = put(&segments, content);
+                segments.flush().unwrap();
+                assert_eq!(&segments.get(&hash).unwrap()[..], content, "at {}", trace.at());
+            }
+        }
+        if !trace.step().unwrap() {
+            break;
+        }
+    }
+    assert!(half > 0);
+}
