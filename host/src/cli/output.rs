@@ -143,6 +143,9 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
             Some(StoreError::Locked { .. }) => {
                 return Some("wait for it to end (`--wait` does so), or use another store with --store DIR");
             }
+            Some(StoreError::DamagedAgent { may_pass: true, .. }) => {
+                return Some("the disk failed, which may pass: try again; `dormouse fsck` reads everything");
+            }
             Some(StoreError::DamagedAgent { .. }) => {
                 return Some("the other agents are as they were; `dormouse rm N` removes this one");
             }

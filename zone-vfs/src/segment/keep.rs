@@ -4,15 +4,23 @@
 //! nothing is known of an address, the footers are asked, and the index is made anew if they say something else. A
 //! reaping, which removes what the index does not point at, checks all of it first.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::footer::Entry;
 use super::index::{self, Covered, Index};
-use super::{Location, Segments, open, sweep};
+use super::{Location, SegmentError, Segments, open, sweep};
+use crate::chunks::ChunkError;
 use crate::device::Caching;
 use crate::id::Hash;
+
+/// Whether the device failed to read a segment that is there.
+fn may_pass(error: &SegmentError) -> bool {
+    let is_there = |kind| !matches!(kind, ErrorKind::NotFound | ErrorKind::UnexpectedEof);
+    matches!(error, SegmentError::Io { source, .. } if is_there(source.kind()))
+}
 
 impl Segments {
     /// Whether much is known of full segments that the index's file does not have.
@@ -27,7 +35,9 @@ impl Segments {
         self.untidy.store(false, Ordering::Relaxed);
         let (full, before) = {
             let state = self.lock();
-            (state.full.clone(), state.index.covered())
+            let mut full = state.full.clone();
+            full.retain(|number, _| !state.unread.contains(number));
+            (full, state.index.covered())
         };
         let known = |number: &u32, len: &u64| before.get(number).filter(|it| it.len == *len).copied();
         if !self.lock().index.can_have_file() {
@@ -59,15 +69,16 @@ impl Segments {
     pub(crate) fn rebuild_index(&self) {
         let _alone = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers: Vec<u32> = self.files().into_iter().map(|(number, _)| number).collect();
-        let mut found: Vec<Entry> = Vec::new();
+        let (mut found, mut unread) = (Vec::new(), BTreeSet::new());
         for number in numbers {
-            match open::read_entries(&*self.device, number, &self.key, &self.options) {
-                Ok(entries) => found.extend(entries),
-                // whoever needs something of it is told
-                Err(error) => tracing::warn!(%error, "a segment does not read"),
+            let (entries, is_unread) = self.entries_of(number);
+            found.extend(entries);
+            if is_unread {
+                unread.insert(number);
             }
         }
         let mut state = self.lock();
+        state.unread = unread;
         let (mut index, recent) = std::mem::take(&mut state.index).anew();
         let there = |number| {
             state.full.contains_key(&number)
@@ -86,11 +97,57 @@ impl Segments {
         self.untidy.store(true, Ordering::Relaxed);
     }
 
+    /// What a segment says that it has, and whether the device failed to read some of it.
+    fn entries_of(&self, number: u32) -> (Vec<Entry>, bool) {
+        match open::look_at(&*self.device, number, &self.key, &self.options) {
+            Ok(found) => (found.entries, found.is_unread),
+            // whoever needs something of it is told
+            Err(error) => {
+                tracing::warn!(%error, "a segment does not read");
+                (Vec::new(), may_pass(&error))
+            }
+        }
+    }
+
+    /// Tries the segments again of which the device failed to read something; whether any could be read.
+    fn take_up_unread(&self) -> bool {
+        let unread = self.lock().unread.clone();
+        let mut is_any = false;
+        for number in unread {
+            let (entries, is_unread) = self.entries_of(number);
+            let mut state = self.lock();
+            if !is_unread {
+                state.unread.remove(&number);
+            }
+            // what was put meanwhile counts, and what was removed is gone
+            if state.full.contains_key(&number) {
+                state.index.add(entries);
+                is_any |= !is_unread;
+            }
+        }
+        is_any
+    }
+
+    /// As it is: that a frame is missing is not known while a segment could not be read.
+    pub(super) fn or_unread(&self, error: ChunkError) -> ChunkError {
+        match error {
+            ChunkError::Missing(hash) if !self.lock().unread.is_empty() => {
+                let message = format!("a segment could not be read, and may have {hash}");
+                ChunkError::Io(Arc::new(std::io::Error::other(message)))
+            }
+            error => error,
+        }
+    }
+
     /// Whether the index was wrong about a frame that was not found where it says, or of which it says nothing.
     /// It is right then.
     pub(super) fn index_was_wrong(&self, hash: &Hash) -> bool {
         let known = {
             let mut state = self.lock();
+            if !state.unread.is_empty() {
+                drop(state);
+                return self.take_up_unread();
+            }
             if !state.index.has_file() {
                 return false;
             }

@@ -133,6 +133,8 @@ struct State {
     closed: bool,
     /// That nothing is known of an address was doubted once, and the index made anew.
     doubted: bool,
+    /// Segments of which the device failed to read something: what else they have is not known.
+    unread: BTreeSet<u32>,
     /// Segments of which more than the end was read when they were opened.
     looked_at: u32,
 }

@@ -41,6 +41,7 @@ pub(super) fn open(
         poisoned: None,
         closed: false,
         doubted: false,
+        unread: BTreeSet::new(),
         looked_at: 0,
     };
     let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
@@ -78,7 +79,12 @@ pub(super) fn open(
         // one that was torn, and sealed by an earlier opening, would look torn again with more behind the footer
         let resumes = is_last && found.is_explained && found.len < options.segment_len;
         found.file.flush().map_err(io_error(&found.path))?;
-        let len = if resumes || found.has_footer { found.len } else { seal(&found, key)? };
+        if found.is_unread {
+            // what the device failed to read may be sound: no footer says that it is not there
+            state.unread.insert(*number);
+        }
+        let is_as_it_was = resumes || found.has_footer || found.is_unread;
+        let len = if is_as_it_was { found.len } else { seal(&found, key)? };
         if resumes {
             state.writer = Some(Writer {
                 number: *number,
@@ -130,6 +136,8 @@ pub(super) struct Found {
     pub is_torn: bool,
     /// It holds nothing but these frames, and footers.
     pub is_explained: bool,
+    /// The device failed to read some of it.
+    pub is_unread: bool,
 }
 
 pub(super) fn look_at(
@@ -171,13 +179,15 @@ pub(super) fn look_at(
             last_footer,
             is_torn: false,
             is_explained,
+            is_unread: false,
         });
     }
     let (bytes, is_whole) = read_what_reads(&*file, len);
     let (entries, is_torn) = scan(&bytes, number, key, options);
     let entries = numbered(entries);
     let is_torn = is_torn || !is_whole;
-    Ok(Found { path, file, len, entries, has_footer: false, last_footer: 0, is_torn, is_explained: !is_torn })
+    let (has_footer, last_footer, is_explained, is_unread) = (false, 0, !is_torn, !is_whole);
+    Ok(Found { path, file, len, entries, has_footer, last_footer, is_torn, is_explained, is_unread })
 }
 
 /// In the order in which they lie, each with its ordinal.

@@ -22,7 +22,7 @@ impl Segments {
         let known = self.lock().index.get(hash);
         let known =
             known.or_else(|| self.index_was_wrong(hash).then(|| self.lock().index.get(hash)).flatten());
-        known.ok_or(ChunkError::Missing(*hash))
+        known.ok_or_else(|| self.or_unread(ChunkError::Missing(*hash)))
     }
 
     /// Whether something is stored under `hash`.
@@ -37,12 +37,13 @@ impl Segments {
 
     /// What is stored under `hash`, and whether the disk was asked. Where the index was wrong, once more.
     pub(super) fn read_from(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {
-        match self.try_read(hash) {
+        let read = match self.try_read(hash) {
             Err(ChunkError::Missing(_) | ChunkError::Damaged { .. }) if self.index_was_wrong(hash) => {
                 self.try_read(hash)
             }
             read => read,
-        }
+        };
+        read.map_err(|error| self.or_unread(error))
     }
 
     fn try_read(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {

@@ -5,14 +5,14 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::catalogue::{Carried, StoredAgent};
-use super::chain::ChainDigest;
+use super::catalogue::StoredAgent;
 use super::commit::{Commit, Settle};
+use super::damaged::Damaged;
 use super::disk::{Disk, Done, Inner, wait};
-use super::entry::{self, Cause, Entry, Role, ZoneSpec};
+use super::entry::{Cause, Entry, Role, ZoneSpec};
 use super::shared::{Mounts, SharedId, SharedZones};
 use super::state::State;
-use super::{MAX_ZONES, Shared, Store, StoreError, blob, catalogue};
+use super::{MAX_ZONES, Shared, Store, StoreError, blob};
 use crate::id::{AgentId, GenerationNumber, Timestamp};
 use crate::log::{Done as LogDone, LogPosition, Record};
 
@@ -25,32 +25,11 @@ pub(super) enum Slot {
     Stored(StoredAgent),
     /// In memory.
     Live(Arc<Disk>),
-    /// Cannot be read. It can be removed, and keeps what there is of it until then.
+    /// Cannot be read, or could not be when it was last asked for. It can be removed, and keeps what there is of it
+    /// until then.
     Damaged(Box<Damaged>),
     /// Being made: the name is taken.
     Reserved,
-}
-
-/// An agent, or a shared zone, whose state cannot be read.
-#[derive(Clone)]
-pub(super) struct Damaged {
-    /// As the next catalogue has it, but for `records`.
-    pub stored: StoredAgent,
-    /// Records that the catalogue does not have.
-    pub records: Arc<Vec<Carried>>,
-    /// What is wrong.
-    pub reason: String,
-}
-
-/// An agent that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedAgent {
-    /// Which.
-    pub id: AgentId,
-    /// Its name.
-    pub name: String,
-    /// What is wrong.
-    pub reason: String,
 }
 
 #[derive(Default)]
@@ -98,64 +77,27 @@ impl Shared {
         let mut agents = self.agents();
         match agents.slots.get(&id) {
             Some(Slot::Live(disk)) if disk.role() == Role::Agent => Ok(disk.clone()),
-            Some(Slot::Stored(_)) => {
-                let mut state = self.stored_state(&mut agents, id)?;
-                // the checkpoint may have been made in the middle of a turn
-                state.abandon();
-                if state.role != Role::Agent {
-                    return Err(StoreError::NoAgent(id));
-                }
-                let mounts = self.mounts(&mut agents, &state.specs);
-                let disk = Disk::new(state, false, self, mounts);
-                agents.slots.insert(id, Slot::Live(disk.clone()));
-                Ok(disk)
-            }
-            Some(Slot::Damaged(damaged)) => {
-                Err(StoreError::DamagedAgent { agent: id, reason: damaged.reason.clone() })
-            }
+            Some(Slot::Stored(_) | Slot::Damaged(_)) => self.bring_in(&mut agents, id),
             Some(Slot::Live(_) | Slot::Reserved) | None => Err(StoreError::NoAgent(id)),
         }
     }
 
-    /// Reads a stored state. One that is damaged is one from here on, and harms nobody else.
-    pub(super) fn stored_state(&self, agents: &mut Agents, id: AgentId) -> Result<State, StoreError> {
-        let Some(Slot::Stored(stored)) = agents.slots.get(&id) else { return Err(StoreError::NoAgent(id)) };
-        match catalogue::read_state(stored, &self.segments) {
-            Err(e) if e.is_of_one_agent() => {
-                let damaged =
-                    Damaged { stored: stored.clone(), records: Arc::default(), reason: e.to_string() };
-                let reason = damaged.reason.clone();
-                tracing::error!(agent = %id, reason, "an agent is damaged");
-                agents.slots.insert(id, Slot::Damaged(Box::new(damaged)));
-                Err(StoreError::DamagedAgent { agent: id, reason })
-            }
-            read => read,
+    /// Reads an agent that is not in memory, and keeps it there.
+    pub(super) fn bring_in(
+        self: &Arc<Self>,
+        agents: &mut Agents,
+        id: AgentId,
+    ) -> Result<Arc<Disk>, StoreError> {
+        let mut state = self.stored_state(agents, id)?;
+        // the checkpoint may have been made in the middle of a turn
+        state.abandon();
+        if state.role != Role::Agent {
+            return Err(StoreError::NoAgent(id));
         }
-    }
-
-    /// Removes an agent, or a shared zone, that cannot be read: its record needs no more than its number, and follows
-    /// no digest.
-    pub(super) fn remove_damaged(self: &Arc<Self>, damaged: &Damaged, role: Role) -> Result<(), StoreError> {
-        let StoredAgent { id, name, epoch, sequence, .. } = &damaged.stored;
-        let record = Record {
-            agent: *id,
-            epoch: epoch.next(),
-            sequence: sequence.next(),
-            needs: Vec::new(),
-            body: entry::encode(
-                ChainDigest::default(),
-                &[Entry::Opened { incarnation: self.incarnation }, Entry::Removed],
-            )?,
-        };
-        self.gate.enter();
-        let result = self.log.commit(record);
-        if result.is_ok() {
-            let mut agents = self.agents();
-            agents.forget(*id, role, name);
-            agents.removed.insert(*id, self.log.tail());
-        }
-        self.gate.leave();
-        Ok(result.map(|_| ())?)
+        let mounts = self.mounts(agents, &state.specs);
+        let disk = Disk::new(state, false, self, mounts);
+        agents.slots.insert(id, Slot::Live(disk.clone()));
+        Ok(disk)
     }
 
     /// Takes name and id, and mounts what the agent mounts.
@@ -285,28 +227,30 @@ impl Store {
         Ok(made.into_iter().map(|(_, disk)| disk).collect())
     }
 
-    /// Removes an agent: its name is free, its records are gone with the next checkpoint.
+    /// Removes an agent, whether it can be read or not: its name is free, its records are gone with the next
+    /// checkpoint.
     pub fn remove(&self, id: AgentId) -> Result<(), StoreError> {
-        self.remove_where(id, |_| Ok(()))
+        match self.remove_where(id, |_| Ok(())) {
+            Err(StoreError::DamagedAgent { agent, .. }) if agent == id => {
+                let shared = self.shared()?;
+                let damaged = match shared.agents().slots.get(&id) {
+                    Some(Slot::Damaged(damaged)) => damaged.clone(),
+                    _ => return Err(StoreError::NoAgent(id)),
+                };
+                shared.remove_damaged(&damaged, Role::Agent)
+            }
+            removed => removed,
+        }
     }
 
-    /// As [`remove`](Self::remove), unless `check` refuses the agent as it stands then.
+    /// As [`remove`](Self::remove), of one that can be read, unless `check` refuses it as it stands then.
     pub(super) fn remove_where(
         &self,
         id: AgentId,
         check: impl FnOnce(&Inner) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let shared = self.shared()?;
-        let disk = match shared.disk(id) {
-            Err(StoreError::DamagedAgent { .. }) => {
-                let damaged = match shared.agents().slots.get(&id) {
-                    Some(Slot::Damaged(damaged)) => damaged.clone(),
-                    _ => return Err(StoreError::NoAgent(id)),
-                };
-                return shared.remove_damaged(&damaged, Role::Agent);
-            }
-            disk => disk?,
-        };
+        let disk = shared.disk(id)?;
         let name = disk.lock().state.name.clone();
         let settle: Settle = Box::new(move |shared, is_removed| {
             if is_removed {
@@ -336,20 +280,6 @@ impl Store {
             .get(name)
             .copied()
             .filter(|id| !matches!(agents.slots.get(id), Some(Slot::Reserved) | None)))
-    }
-
-    /// The agents that cannot be read, by name. They are among [`agents`](Self::agents), [`disk`](Self::disk)
-    /// says why, and they can be removed. Whether the others can be read is known when they are asked for;
-    /// [`scrub`](Self::scrub) finds out.
-    pub fn damaged(&self) -> Result<Vec<DamagedAgent>, StoreError> {
-        let agents = self.shared()?.agents();
-        let damaged = agents.names.iter().filter_map(|(name, id)| match agents.slots.get(id) {
-            Some(Slot::Damaged(it)) => {
-                Some(DamagedAgent { id: *id, name: name.clone(), reason: it.reason.clone() })
-            }
-            _ => None,
-        });
-        Ok(damaged.collect())
     }
 
     /// The agents, by name, damaged ones too.

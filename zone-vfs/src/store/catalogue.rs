@@ -11,6 +11,7 @@ use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneS
 use super::{StoreError, blob};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Sequence, Timestamp, Turn};
+use crate::log::Record;
 use crate::segment::Segments;
 use crate::zone::{StoredRoot, Zone, ZoneRoot};
 
@@ -60,6 +61,14 @@ pub(super) struct Carried {
     pub sequence: Sequence,
     pub needs: Vec<Hash>,
     pub body: Vec<u8>,
+}
+
+impl Carried {
+    /// The record, as one of this agent's.
+    pub fn of(self, agent: AgentId) -> Record {
+        let Self { epoch, sequence, needs, body } = self;
+        Record { agent, epoch, sequence, needs, body }
+    }
 }
 
 impl StoredAgent {

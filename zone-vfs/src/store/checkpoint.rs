@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-use super::agents::{Damaged, Slot};
+use super::agents::Slot;
 use super::catalogue::{Catalogue, CatalogueZone, Frozen, StoredAgent};
+use super::damaged::Damaged;
 use super::disk::Disk;
 use super::shared::SharedId;
 use super::{Shared, StoreError};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::commit::Commit;
 use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
-use super::shared::Mounts;
+use super::shared::{Mounted, Mounts};
 use super::state::{Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::watch::Watchers;
 use super::{Shared, StoreError, blob};
@@ -224,7 +224,7 @@ impl Disk {
     /// without anybody waiting for it.
     #[inline]
     pub fn zone<R>(&self, index: u16, work: impl FnOnce(&mut Zone) -> R) -> Option<R> {
-        if let Some(mount) = self.mounts.get(index) {
+        if let Some(mount) = self.mount(index) {
             return mount.zone(work);
         }
         let mut inner = self.lock();
@@ -235,7 +235,7 @@ impl Disk {
 
     /// Why a shared zone that the agent mounts cannot be used, where that is so.
     pub fn mount_fault(&self, index: u16) -> Option<Arc<StoreError>> {
-        self.mounts.get(index).and_then(|mount| mount.fault()).cloned()
+        self.mount(index).and_then(Mounted::fault)
     }
 
     /// A zone as it stood in a generation, to be read. Not one that is shared: generations hold
@@ -261,7 +261,7 @@ impl Disk {
         after: ChangeSequence,
         limit: usize,
     ) -> Option<Result<Changes, StoreError>> {
-        if let Some(mount) = self.mounts.get(index) {
+        if let Some(mount) = self.mount(index) {
             // each operation there is a commit of its own
             let access = Access::new(Principal::Host, Timestamp::now());
             return mount

@@ -6,7 +6,8 @@ use crate::id::{AgentId, GenerationNumber};
 use crate::log::{CommitError, LogError};
 use crate::segment::SegmentError;
 use crate::superblock::SuperblockError;
-use crate::zone::ZoneError;
+use crate::tree::TreeError;
+use crate::zone::{Cause, ZoneError};
 
 /// What can go wrong with a store.
 #[derive(Debug, thiserror::Error)]
@@ -72,12 +73,15 @@ pub enum StoreError {
         reason: String,
     },
     /// An agent whose state cannot be read. Others are not touched by it; it can be removed.
-    #[error("the agent {agent} is damaged: {reason}")]
+    #[error("the agent {agent} {}: {reason}", if *may_pass { "could not be read this time" } else { "is damaged" })]
     DamagedAgent {
         /// Which.
         agent: AgentId,
         /// What is wrong.
         reason: String,
+        /// The device failed, which says nothing of what is stored: the next call tries again. Otherwise what was
+        /// read does not verify, and nothing is tried until the store is opened again.
+        may_pass: bool,
     },
     /// A backup cannot be written, read, or used, for a reason that goes on after its name.
     #[error("the backup {0}")]
@@ -209,6 +213,19 @@ impl StoreError {
                 matches!(e, ChunkError::Missing(_) | ChunkError::Damaged { .. } | ChunkError::Io(_))
             }
             Self::Zone(e) => e.code == crate::zone::ErrorCode::Io,
+            _ => false,
+        }
+    }
+
+    /// Whether the device failed to read, so that nothing is known of what is stored: it may pass.
+    pub fn may_pass(&self) -> bool {
+        let is_io = |e: &ChunkError| matches!(e, ChunkError::Io(_));
+        match self {
+            Self::DamagedAgent { may_pass, .. } => *may_pass,
+            Self::Chunk(e) => is_io(e),
+            Self::Zone(ZoneError { cause: Some(Cause::Storage(e)), .. }) => {
+                matches!(&**e, TreeError::Chunk(e) if is_io(e))
+            }
             _ => false,
         }
     }

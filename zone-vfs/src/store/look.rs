@@ -45,18 +45,19 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`disk`](Self::disk): an agent that does not read is damaged from here on.
+    /// As [`disk`](Self::disk): an agent that does not verify is damaged from here on.
     pub fn look(&self, id: AgentId) -> Result<AgentLook, StoreError> {
         let shared = self.shared()?;
         loop {
-            let slot = match shared.agents().slots.get(&id) {
+            let mut agents = shared.agents();
+            let slot = match agents.slots.get(&id) {
                 Some(Slot::Live(disk)) if disk.role() == Role::Agent => Ok(disk.clone()),
                 Some(Slot::Stored(stored)) => Err(stored.clone()),
-                Some(Slot::Damaged(damaged)) => {
-                    return Err(StoreError::DamagedAgent { agent: id, reason: damaged.reason.clone() });
-                }
+                // what the device failed to read is read again, with the records that were kept
+                Some(Slot::Damaged(_)) => Ok(shared.bring_in(&mut agents, id)?),
                 Some(Slot::Live(_) | Slot::Reserved) | None => return Err(StoreError::NoAgent(id)),
             };
+            drop(agents);
             let stored = match slot {
                 Ok(disk) => return Ok(AgentLook::of(&disk.lock().state)),
                 Err(stored) => stored,

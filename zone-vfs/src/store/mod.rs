@@ -6,7 +6,7 @@
 //! - `locks` are advisory locks among agents, in memory.
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
-//!   puts the log back on top.
+//!   puts the log back on top; `damaged` is what cannot be read of it.
 //! - `look` tells what is known of an agent that stays out of memory.
 //! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
@@ -22,6 +22,7 @@ mod catalogue;
 mod chain;
 mod checkpoint;
 mod commit;
+mod damaged;
 mod diff;
 mod disk;
 mod entry;
@@ -59,13 +60,14 @@ use uuid::Uuid;
 use crate::log::{Log, LogPosition};
 use crate::segment::Segments;
 
-pub use self::agents::{DamagedAgent, NewAgent};
+pub use self::agents::NewAgent;
 pub use self::attachment::{ATTACHMENT_CHUNK, Attachment, Fill, MAX_ATTACHMENT, MAX_ATTACHMENT_ABOUT};
 pub use self::backup::{
     BackedUp, BackedUpGeneration, BackupAbout, BackupFile, BackupReport, Files, MAX_FILE_NAME, ReadSeek,
     RestoreReport,
 };
 pub use self::blob::MAX_PAYLOAD;
+pub use self::damaged::DamagedAgent;
 pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};

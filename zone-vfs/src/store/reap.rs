@@ -201,6 +201,8 @@ impl Store {
             match self.remove_where(id, still_sleeps) {
                 Ok(()) => removed.push((id, name, head)),
                 Err(StoreError::Busy | StoreError::NoAgent(_)) => {}
+                // marking tells
+                Err(e) if e.is_of_one_agent() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -264,6 +266,14 @@ impl Shared {
                     Err(e) if e.is_of_one_agent() => {}
                     Err(e) => return Err(e),
                 },
+            }
+        }
+        // of a fork that cannot be read only its records say what it needs
+        let Some(awaited) = self.awaited()? else { return Ok(Plan::default()) };
+        plan.remove.retain(|(id, ..)| !awaited.iter().any(|(parent, _)| parent == id));
+        for (parent, number) in awaited {
+            if let Some(numbers) = plan.drop.get_mut(&parent) {
+                numbers.retain(|it| *it != number);
             }
         }
         Ok(plan)

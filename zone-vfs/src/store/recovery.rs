@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::StoreError;
-use super::agents::{Agents, Damaged, Slot};
+use super::agents::{Agents, Slot};
 use super::catalogue::{self, Carried, Catalogue, StoredAgent};
 use super::chain::ChainDigest;
+use super::damaged::Damaged;
 use super::entry::{self, Entry, Role};
 use super::open::NOBODY;
 use super::shared::SharedId;
-use super::state::State;
+use super::state::{Generation, State};
 use crate::chunks::ChunkError;
 use crate::id::{AgentId, Epoch, Hash, Sequence};
 use crate::log::{LogPosition, Record};
@@ -48,6 +49,8 @@ pub(super) struct Recovery {
     waiting: BTreeSet<AgentId>,
     /// Records of damaged agents, by agent, that the catalogue does not have.
     kept: HashMap<AgentId, Vec<Carried>>,
+    /// The generation that a fork begins as whose parent is not here.
+    begins_as: Option<Generation>,
     /// Something was forgotten, and the store's files may still hold it.
     pub purge: bool,
 }
@@ -62,8 +65,39 @@ impl Recovery {
             damaged: BTreeMap::new(),
             waiting: BTreeSet::new(),
             kept: HashMap::new(),
+            begins_as: None,
             purge: false,
         }
+    }
+
+    /// One agent, or shared zone, alone, and whether it has forgotten anything. `begins_as` is the generation that it
+    /// is a fork of, where it has no state yet.
+    pub fn one(
+        segments: Arc<Segments>,
+        damaged: &Damaged,
+        begins_as: Option<Generation>,
+    ) -> Result<(State, bool), StoreError> {
+        let (mut recovery, stored) = (Self::new(segments.clone()), &damaged.stored);
+        let id = stored.id;
+        recovery.begins_as = begins_as;
+        if stored.state.is_some() {
+            recovery.agents.slots.insert(id, Slot::Stored(stored.clone()));
+        }
+        for payload in &stored.carried {
+            for record in StoredAgent::read_carried(payload, &*segments)? {
+                recovery.take(&record.of(id))?;
+            }
+        }
+        for record in &*damaged.records {
+            recovery.take(&record.clone().of(id))?;
+        }
+        let inconsistent = |reason: &str| StoreError::Inconsistent { agent: id, reason: reason.into() };
+        let at = recovery.state(id)?.ok_or_else(|| inconsistent("nothing of it is left"))?;
+        let state = recovery.states.swap_remove(at);
+        if state.name != stored.name {
+            return Err(inconsistent("its name is another's"));
+        }
+        Ok((state, recovery.purge))
     }
 
     /// Begins with a catalogue that recovery from `log` on belongs to.
@@ -107,19 +141,18 @@ impl Recovery {
                     Err(e) if e.is_of_one_agent() => {
                         self.drop_state(agent.id);
                         self.waiting.insert(agent.id);
-                        left.push((agent, e.to_string()));
+                        left.push((agent, e));
                     }
                     Err(e) => return Err(e),
                 }
             }
             if left.is_empty() || left.len() == before {
-                for (stored, reason) in left {
-                    tracing::error!(agent = %stored.id, reason, "an agent is damaged");
+                for (stored, error) in left {
                     let id = stored.id;
                     // a fork that was tried after it may have read its state again, without its records
                     self.drop_state(id);
                     self.agents.slots.remove(&id);
-                    self.damaged.insert(id, Damaged { stored, records: Arc::default(), reason });
+                    self.damaged.insert(id, Damaged::new(stored, &error));
                 }
                 return Ok(());
             }
@@ -136,8 +169,7 @@ impl Recovery {
         let result = (|| {
             for payload in &agent.carried {
                 for record in StoredAgent::read_carried(payload, &*self.segments)? {
-                    let Carried { epoch, sequence, needs, body } = record;
-                    self.take(&Record { agent: agent.id, epoch, sequence, needs, body })?;
+                    self.take(&record.of(agent.id))?;
                 }
             }
             if agent.carried.is_empty() {
@@ -191,14 +223,12 @@ impl Recovery {
     /// From here on the agent is damaged. Its records are collected in a second reading of the log.
     fn set_aside(&mut self, record: &Record, error: &StoreError) {
         let id = record.agent;
-        let reason = error.to_string();
-        tracing::error!(agent = %id, reason, "an agent is damaged");
         self.drop_state(id);
         let stored = match self.agents.slots.remove(&id) {
             Some(Slot::Stored(stored)) => stored,
             _ => self.unknown(record),
         };
-        self.damaged.insert(id, Damaged { stored, records: Arc::default(), reason });
+        self.damaged.insert(id, Damaged::new(stored, error));
         self.kept.insert(id, Vec::new());
     }
 
@@ -346,9 +376,18 @@ impl Recovery {
             return Err(inconsistent("records of an agent that was never created".into()));
         };
         let begins_as = match parent {
+            Some(_) if self.begins_as.is_some() => self.begins_as.take(),
             Some((parent, generation)) => {
-                if self.damaged.contains_key(parent) || self.waiting.contains(parent) {
-                    return Err(inconsistent("its parent is damaged".into()));
+                let parent_fails = |may_pass: bool| {
+                    let reason = "its parent cannot be read".into();
+                    Err(StoreError::DamagedAgent { agent: *parent, reason, may_pass })
+                };
+                if let Some(damaged) = self.damaged.get(parent) {
+                    return parent_fails(damaged.may_pass);
+                }
+                if self.waiting.contains(parent) {
+                    // of which it is not known yet: whoever asks for this one finds out
+                    return parent_fails(true);
                 }
                 let at =
                     self.state(*parent)?.ok_or_else(|| inconsistent("its parent is not there".into()))?;

@@ -269,7 +269,8 @@ impl Scrub<'_> {
         let unusable: Vec<_> = {
             let agents = self.shared.agents();
             let damaged = agents.slots.iter().filter_map(|(id, slot)| match slot {
-                Slot::Damaged(it) if !finder.agents.contains(id) => {
+                // where only the device failed, all was read again by now
+                Slot::Damaged(it) if !it.may_pass && !finder.agents.contains(id) => {
                     Some((*id, it.stored.name.clone(), it.reason.clone()))
                 }
                 _ => None,

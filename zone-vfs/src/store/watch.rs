@@ -87,7 +87,7 @@ impl Disk {
         after: ChangeSequence,
         done: WatchDone,
     ) -> Option<Result<Option<Watch>, StoreError>> {
-        if let Some(mount) = self.mounts.get(index) {
+        if let Some(mount) = self.mount(index) {
             return Some(watch(mount.disk()?, 0, after, done));
         }
         let is_there = usize::from(index) < self.lock().state.zones.len();

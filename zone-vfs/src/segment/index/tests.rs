@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::chunks::{ChunkStore, FrameKind};
-use crate::device::simulated::Rng;
+use crate::chunks::{ChunkError, ChunkStore, FrameKind};
+use crate::device::simulated::{Fault, Rng, Simulated};
 use crate::device::{self, DeviceKind};
 use crate::id::Hash;
 use crate::segment::{IndexPlace, SegmentOptions, Segments};
@@ -75,10 +75,13 @@ fn check(segments: &Segments, all: &[(Hash, u64)]) {
 
 /// 400 frames in many segments, which the index's file covers.
 fn filled(bed: &Bed) -> Vec<(Hash, u64)> {
-    let segments = bed.open();
-    let all = put(&segments, 0..400);
+    filled_in(&bed.open())
+}
+
+fn filled_in(segments: &Segments) -> Vec<(Hash, u64)> {
+    let all = put(segments, 0..400);
     segments.tidy_index();
-    check(&segments, &all);
+    check(segments, &all);
     all
 }
 
@@ -248,4 +251,38 @@ fn a_second_opening_beside_one_that_is_closed_works() {
     for (hash, number) in &all {
         assert_eq!(*closed.get(hash).unwrap(), *content(*number));
     }
+}
+
+#[test]
+fn a_segment_that_the_device_failed_to_read_is_asked_again() {
+    let (folder, device) = (tempfile::tempdir().unwrap(), Simulated::new(1));
+    let open = || {
+        let options = SegmentOptions { segment_len: 16 << 10, cache: 0, ..SegmentOptions::default() };
+        let place = IndexPlace { path: folder.path().join("index.redb"), cache: 1 << 20 };
+        Segments::open_indexed(Arc::new(device.clone()), KEY, options, Some(&place)).unwrap()
+    };
+    let all = filled_in(&open());
+    let segments = open();
+    let unknown = Hash::of(&KEY, b"never stored");
+    for first in [1, 2, 3, 10, 40, 70] {
+        for many in [1, 5, 1000] {
+            let reads = device.reads();
+            (0..many).for_each(|it| device.inject(Fault::Read(reads + first + it)));
+            segments.rebuild_index();
+            if many == 1000 && first == 1 {
+                let error = segments.get(&all[0].0).unwrap_err();
+                assert!(matches!(error, ChunkError::Io(_)), "whether it is missing is not known: {error}");
+            }
+            if many % 5 == 0 {
+                // what the index's file says of itself does not cover them
+                segments.tidy_index();
+            }
+            device.heal();
+            check(&segments, &all);
+            let error = segments.get(&unknown).unwrap_err();
+            assert!(matches!(error, ChunkError::Missing(_)), "{error}");
+        }
+    }
+    drop(segments);
+    check(&open(), &all);
 }

@@ -38,7 +38,7 @@ use crate::zone::{Holder, Quota, Through, Usage, Zone};
 
 pub(super) use driver::Driver;
 use flow::Flow;
-pub(super) use mounts::Mounts;
+pub(super) use mounts::{Mounted, Mounts};
 pub(super) use registry::SharedZones;
 
 /// A shared zone's durable identity, which also names its records. Never reused.

@@ -1,24 +1,26 @@
 //! An agent's mounts of shared zones.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::SharedId;
 use super::flow::{Flow, settle_all};
 use crate::id::GenerationNumber;
-use crate::store::StoreError;
 use crate::store::commit::Commit;
 use crate::store::disk::{Disk, Done, Inner};
 use crate::store::entry::Entry;
 #[cfg(test)]
 use crate::store::tests::{self, Mistake};
+use crate::store::{Shared, StoreError};
 use crate::zone::{Through, Zone};
 
 /// A shared zone where an agent mounts it.
 pub(in crate::store) struct Mounted {
     id: SharedId,
-    /// The zone, or why it could not be read.
-    flow: Result<Arc<Flow>, Arc<StoreError>>,
+    /// The zone, once it could be read.
+    flow: OnceLock<Arc<Flow>>,
+    /// Why it could not be.
+    fault: Mutex<Option<Arc<StoreError>>>,
     through: Through,
     /// Something was read or written here since the turn began.
     used: AtomicBool,
@@ -29,8 +31,30 @@ pub(in crate::store) struct Mounted {
 pub(in crate::store) struct Mounts(pub Box<[Option<Mounted>]>);
 
 impl Mounted {
-    pub fn new(id: SharedId, flow: Result<Arc<Flow>, Arc<StoreError>>, through: Through) -> Self {
-        Self { id, flow, through, used: AtomicBool::new(false) }
+    pub fn new(id: SharedId, flow: Result<Arc<Flow>, StoreError>, through: Through) -> Self {
+        let (flow, fault) = match flow {
+            Ok(flow) => (OnceLock::from(flow), None),
+            Err(e) => (OnceLock::new(), Some(Arc::new(e))),
+        };
+        Self { id, flow, fault: Mutex::new(fault), through, used: AtomicBool::new(false) }
+    }
+
+    /// Reads the zone where that failed for a reason that may have passed. For whoever holds no lock of the store's.
+    #[cold]
+    fn read_again(&self, store: &Arc<Shared>) {
+        if !self.fault().is_some_and(|fault| fault.may_pass()) {
+            return;
+        }
+        let found = store.flow(&mut store.agents(), self.id);
+        let fault = match found {
+            Ok(flow) => {
+                // whoever has tried at the same time has found the same
+                let _ = self.flow.set(flow);
+                None
+            }
+            Err(e) => Some(Arc::new(e)),
+        };
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
     pub fn id(&self) -> SharedId {
@@ -41,17 +65,17 @@ impl Mounted {
     #[inline]
     pub fn zone<R>(&self, work: impl FnOnce(&mut Zone) -> R) -> Option<R> {
         self.used.store(true, Ordering::Relaxed);
-        self.flow.as_ref().ok()?.zone(self.through, work)
+        self.flow.get()?.zone(self.through, work)
     }
 
     /// What the zone lies on. `None` where it could not be read.
     pub fn disk(&self) -> Option<&Arc<Disk>> {
-        self.flow.as_ref().ok().map(|flow| &flow.disk)
+        self.flow.get().map(|flow| &flow.disk)
     }
 
     /// Why the zone cannot be used, where that is so.
-    pub fn fault(&self) -> Option<&Arc<StoreError>> {
-        self.flow.as_ref().err()
+    pub fn fault(&self) -> Option<Arc<StoreError>> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -79,14 +103,14 @@ impl Mounts {
             return Vec::new();
         }
         let used = self.iter().filter(|m| m.used.load(Ordering::Relaxed));
-        used.filter_map(|m| m.flow.as_ref().ok()).filter(|f| !f.is_settled()).cloned().collect()
+        used.filter_map(|m| m.flow.get()).filter(|f| !f.is_settled()).cloned().collect()
     }
 
     /// Closes all that the agent holds open in shared zones.
     pub fn let_go(&self) -> Result<(), StoreError> {
         let mut first = Ok(());
         for mount in self.iter() {
-            if let Ok(flow) = &mount.flow {
+            if let Some(flow) = mount.flow.get() {
                 first = first.and(flow.let_go(mount.through.holder));
             }
         }
@@ -98,6 +122,18 @@ impl Mounts {
 pub(in crate::store) type Control = Box<dyn FnOnce(&Inner) -> Result<Vec<Entry>, StoreError> + Send>;
 
 impl Disk {
+    /// The mount of this index, where the zone is a shared one.
+    #[inline]
+    pub(in crate::store) fn mount(&self, index: u16) -> Option<&Mounted> {
+        let mount = self.mounts.get(index)?;
+        if mount.flow.get().is_none()
+            && let Some(store) = self.store.upgrade()
+        {
+            mount.read_again(&store);
+        }
+        Some(mount)
+    }
+
     /// A commit point that counts only once all that the agent has seen in shared zones is durable:
     /// after a crash, nobody remembers what is gone.
     ///

@@ -138,11 +138,7 @@ impl Shared {
             return Ok(flow.clone());
         }
         match agents.slots.get(&id.stream()) {
-            Some(Slot::Stored(_)) => {}
-            Some(Slot::Damaged(damaged)) => {
-                let reason = damaged.reason.clone();
-                return Err(StoreError::DamagedAgent { agent: id.stream(), reason });
-            }
+            Some(Slot::Stored(_) | Slot::Damaged(_)) => {}
             _ => return Err(StoreError::NoSharedZone(id)),
         }
         let mut state = self.stored_state(agents, id.stream())?;
@@ -182,7 +178,7 @@ impl Shared {
         let mounted = specs.iter().map(|spec| {
             let mount = spec.shared?;
             let through = Through { holder: self.new_holder(), writable: mount.writable };
-            Some(Mounted::new(mount.zone, self.flow(agents, mount.zone).map_err(Arc::new), through))
+            Some(Mounted::new(mount.zone, self.flow(agents, mount.zone), through))
         });
         Mounts(mounted.collect())
     }

@@ -27,6 +27,7 @@ mod scrub;
 mod shared;
 mod threads;
 mod travel;
+mod unread;
 mod usage;
 mod versions;
 
