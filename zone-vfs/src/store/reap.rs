@@ -25,6 +25,8 @@ use super::entry::Payload;
 use super::policy::{KeepPolicy, ReapPolicy};
 use super::reach::{Place, Reach, Visitor};
 use super::state::{Generation, State};
+#[cfg(test)]
+use super::tests::{self, Mistake};
 use super::versions::VersionsGiven;
 use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
 use crate::chunks::{ChunkError, FrameKind};
@@ -170,6 +172,8 @@ impl Store {
         report.from_agents = report.from_agents.plus(shared.count(&plan.removed));
         report.from_generations = report.from_generations.plus(shared.count(&plan.dropped));
         let swept = shared.segments.hold(&damaged, !dry_run).and_then(|from| match purge {
+            #[cfg(test)]
+            Some(_) if tests::makes(Mistake::ErasedTooSoon) => shared.segments.sweep(from, dry_run),
             Some(_) => shared.segments.purge(from),
             None => shared.segments.sweep(from, dry_run),
         });
@@ -322,7 +326,7 @@ impl Shared {
         for (id, numbers) in &mut plan.drop {
             let Some(Slot::Live(disk)) = agents.slots.get(id) else { continue };
             let state = &disk.lock().state;
-            let is_kept = |it: &GenerationNumber| state.generations.get(it).is_some_and(|it| it.is_pinned);
+            let is_kept = |it: &GenerationNumber| state.generations.get(it).is_some_and(Generation::is_kept);
             numbers.retain(|number| *number != state.head && !is_kept(number));
         }
     }
@@ -428,6 +432,8 @@ impl Plan {
     fn take(&mut self, name: &str, state: &State, policy: &KeepPolicy, idle: bool) {
         let head = state.generations.get(&state.head);
         let paused = head.filter(|_| idle).and_then(Generation::paused);
+        #[cfg(test)]
+        let paused = paused.or(tests::makes(Mistake::TheAwakeAreRemoved).then_some(Timestamp(0)));
         let longer = |limit: Option<Duration>| {
             limit.is_some_and(|limit| {
                 paused

@@ -72,6 +72,15 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// Whether it stays, whatever a policy says.
+    pub(super) fn is_kept(&self) -> bool {
+        #[cfg(test)]
+        if super::tests::makes(super::tests::Mistake::PinsHoldNothing) {
+            return false;
+        }
+        self.is_pinned
+    }
+
     /// When the agent was paused, if nothing was done with it since.
     pub fn paused(&self) -> Option<Timestamp> {
         match self.cause {
@@ -484,7 +493,7 @@ impl State {
     /// head, nor what is pinned.
     pub fn superfluous(&self, keep: KeepGenerations) -> Vec<GenerationNumber> {
         let oldest = |kept: usize, counts: fn(&Cause) -> bool| {
-            let all = self.generations.values().filter(move |g| counts(&g.cause) && !g.is_pinned);
+            let all = self.generations.values().filter(move |g| counts(&g.cause) && !g.is_kept());
             let all: Vec<_> = all.map(|g| g.number).collect();
             let many = all.len().saturating_sub(kept);
             all.into_iter().take(many).filter(|number| *number != self.head)

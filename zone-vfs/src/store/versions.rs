@@ -14,6 +14,8 @@ use super::disk::{Disk, Inner};
 use super::entry::{Cause, Entry};
 use super::policy::{KeepPolicy, ReapPolicy, VersionPolicy};
 use super::state::State;
+#[cfg(test)]
+use super::tests::{self, Mistake};
 use super::{Shared, StoreError, catalogue, wait};
 use crate::chunks::ChunkStore;
 use crate::contract::Principal;
@@ -41,6 +43,11 @@ impl VersionsGiven {
 }
 
 fn keep(policy: VersionPolicy, older_than: Duration, now: Timestamp) -> KeepVersions {
+    #[cfg(test)]
+    let policy = VersionPolicy {
+        newest: if tests::makes(Mistake::NewestIsTaken) { 0 } else { policy.newest },
+        ..policy
+    };
     let nanoseconds = u64::try_from(older_than.as_nanos()).unwrap_or(u64::MAX);
     KeepVersions { since: Timestamp(now.0.saturating_sub(nanoseconds)), newest: policy.newest }
 }

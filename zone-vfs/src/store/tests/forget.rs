@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::*;
+use crate::device::DeviceKind;
 use crate::device::simulated::Rng;
-use crate::device::{Caching, DeviceKind};
 use crate::tree::ChangeKind;
 
 /// What must not be found: it does not compress.
@@ -40,33 +40,30 @@ fn found_in(folder: &Path) -> Vec<String> {
 
 /// The same, of a device.
 fn found_on(device: &Simulated) -> Vec<String> {
-    let mut found = Vec::new();
-    for folder in ["", "log", "segments"] {
-        for name in device.list(folder).unwrap() {
-            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-            let Ok(file) = device.open(&path, Caching::Cached) else { continue };
-            let mut bytes = vec![0; file.len().unwrap() as usize];
-            file.read_at(0, &mut bytes).unwrap();
-            if holds(&bytes) {
-                found.push(path);
-            }
-        }
-    }
-    found
+    let files = needles::contents_of(device).into_iter();
+    files.filter(|(_, bytes)| holds(bytes)).map(|(path, _)| path).collect()
 }
 
 /// The number of a file as it is, or as it was in the newest generation that has it.
-fn number(disk: &Disk, zone: u16, name: &str) -> Inode {
+pub(super) fn try_number(disk: &Disk, zone: u16, name: &str) -> Result<Option<Inode>, StoreError> {
     let host = Access::new(Principal::Host, Timestamp(9));
-    let now = disk.zone(zone, |z| z.resolve(host, Inode::ROOT, name.as_bytes(), false)).unwrap();
-    if let Ok(file) = now {
-        return file;
+    let look = |zone: &Zone| match zone.resolve(host, Inode::ROOT, name.as_bytes(), false) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.code == crate::zone::ErrorCode::NoEntry => Ok(None),
+        Err(e) => Err(StoreError::from(e)),
+    };
+    let mut found = disk.zone(zone, |zone| look(zone)).transpose()?.flatten();
+    for generation in disk.generations().into_iter().rev() {
+        if found.is_some() {
+            break;
+        }
+        found = look(&disk.zone_at(generation.number, zone)?)?;
     }
-    let earlier = disk.generations().into_iter().rev().find_map(|generation| {
-        let zone = disk.zone_at(generation.number, zone).unwrap();
-        zone.resolve(host, Inode::ROOT, name.as_bytes(), false).ok()
-    });
-    earlier.unwrap_or_else(|| panic!("no {name}"))
+    Ok(found)
+}
+
+fn number(disk: &Disk, zone: u16, name: &str) -> Inode {
+    try_number(disk, zone, name).unwrap().unwrap_or_else(|| panic!("no {name}"))
 }
 
 fn forget(disk: &Arc<Disk>, zone: u16, names: &[&str], turns: Option<(Turn, Turn)>) -> Forgot {

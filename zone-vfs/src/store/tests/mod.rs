@@ -19,6 +19,7 @@ mod index;
 mod look;
 mod memory;
 mod model;
+mod needles;
 mod old_versions;
 mod policies;
 mod reap;
@@ -32,7 +33,7 @@ mod usage;
 mod versions;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use versions::Past;
 
@@ -71,6 +72,16 @@ pub(super) enum Mistake {
     NumbersAreLeftOut,
     /// A backup is of the last checkpoint that there happens to be.
     BackupOfThePast,
+    /// A policy takes what is pinned.
+    PinsHoldNothing,
+    /// A policy takes the newest versions too.
+    NewestIsTaken,
+    /// A policy removes agents that nobody has paused.
+    TheAwakeAreRemoved,
+    /// What was forgotten counts as erased before the segments are written anew.
+    ErasedTooSoon,
+    /// Forgetting leaves the events and outcomes of turns.
+    TurnsAreRemembered,
 }
 
 /// Whether this thread is to make the mistake.
@@ -244,6 +255,14 @@ fn read(disk: &Disk, zone: u16, name: &str) -> Option<Vec<u8>> {
     disk.zone(zone, read_zone).unwrap().get(name).map(|bytes| bytes.to_vec())
 }
 
+/// A turn that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenTurn {
+    turn: u64,
+    event: Vec<u8>,
+    outcome: Result<Vec<u8>, String>,
+}
+
 /// What an agent shows of itself, without times and counts of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
@@ -255,8 +274,9 @@ struct Seen {
     /// Of the zone that keeps versions.
     past: Arc<Past>,
     last_turn: u64,
-    history: Vec<(u64, Result<Vec<u8>, String>)>,
+    history: Vec<SeenTurn>,
     generations: BTreeMap<u64, (Cause, Vec<Files>, Arc<Past>)>,
+    pinned: BTreeSet<u64>,
     attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
@@ -274,12 +294,15 @@ impl Seen {
 fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
     let info = disk.info()?;
     let zones = 0..KINDS.len() as u16;
-    let (mut generations, mut attached) = (BTreeMap::new(), BTreeMap::new());
+    let (mut generations, mut attached, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     let mut lately: Option<(Payload, Hash)> = None;
     let mut past = Arc::default();
     // most zones do not change from one generation to the next
     let mut last: Vec<Option<(ZoneRoot, Files)>> = vec![None; KINDS.len()];
     for generation in disk.generations() {
+        if generation.is_pinned {
+            pinned.insert(generation.number.0);
+        }
         if let Some(root) = generation.attachment {
             let known = lately.take().filter(|(same, _)| *same == root);
             let what =
@@ -304,7 +327,11 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
             *last = Some((root, files.clone()));
             all.push(files);
         }
-        generations.insert(generation.number.0, (generation.cause, all, past.clone()));
+        let cause = match generation.cause {
+            Cause::Reaped { paused } => Cause::Reaped { paused: paused.map(|_| Timestamp(0)) },
+            cause => cause,
+        };
+        generations.insert(generation.number.0, (cause, all, past.clone()));
     }
     let mut history = Vec::new();
     for record in disk.history()? {
@@ -312,7 +339,8 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
             Outcome::Ended(payload) => Ok(disk.payload(&payload)?.to_vec()),
             Outcome::Failed(reason) => Err(reason),
         };
-        history.push((record.turn.0, outcome));
+        let event = disk.payload(&record.event)?.to_vec();
+        history.push(SeenTurn { turn: record.turn.0, event, outcome });
     }
     let standing = zones.filter_map(|zone| try_read_standing(disk, zone));
     let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone)).transpose()?.unwrap_or_default();
@@ -326,6 +354,7 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         last_turn: info.last_turn.0,
         history,
         generations,
+        pinned,
         attached,
         next: disk.next_generation().0,
         head: info.head.0,

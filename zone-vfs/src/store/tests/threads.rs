@@ -118,7 +118,7 @@ impl Worker<'_> {
                 if disk.begin(style, b"event").is_err() {
                     return false;
                 }
-                agent.begin(style);
+                agent.begin(style, b"event");
                 self.agents.insert(name, (disk, agent));
                 true
             }

@@ -35,6 +35,19 @@ pub fn after_crash(
     if rng.one_in(16) {
         works(&device.killed(), rng)?;
     }
+    forgetting_holds(device, &store, timeline, changes, (&model, &teams), rng)?;
+    if let Some(reapings) = timeline.reaping_at(changes)
+        && rng.one_in(4)
+    {
+        let device = device.killed();
+        let store = try_start(&device).map_err(|e| format!("it does not open after a kill: {e}"))?;
+        let after = reapings.again(&store, &model)?;
+        let again =
+            try_start(&device.crash(rng.bits())).map_err(|e| format!("it does not open again: {e}"))?;
+        if look(&again)? != after {
+            return Err("what a second reaping has taken comes back".into());
+        }
+    }
     if let Some(mut trace) = opening {
         for _ in 0..rng.below(8) {
             trace.step().map_err(|e| e.to_string())?;
@@ -46,6 +59,35 @@ pub fn after_crash(
         }
     }
     Ok((model, teams))
+}
+
+/// What was erased is in no file, and what was forgotten can be erased.
+fn forgetting_holds(
+    device: &Simulated,
+    store: &Store,
+    timeline: &Timeline,
+    changes: usize,
+    found: (&Found, &Teams),
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let is_due = store.is_purge_due().map_err(|e| e.to_string())?;
+    if !timeline.may_be_due(is_due, changes) {
+        return Err(format!("that something is to be erased is {is_due}"));
+    }
+    if let Some(erased) = timeline.erased_at(changes)
+        && rng.one_in(8)
+    {
+        let found = erased.found_on(device);
+        if !found.is_empty() {
+            return Err(format!("what was erased is in {found:?}"));
+        }
+    }
+    if is_due && rng.one_in(16) {
+        let device = device.killed();
+        let store = try_start(&device).map_err(|e| format!("it does not open after a kill: {e}"))?;
+        forgetting::erases(&device, &store, &timeline.written, found)?;
+    }
+    Ok(())
 }
 
 fn look(store: &Store) -> Result<World, String> {

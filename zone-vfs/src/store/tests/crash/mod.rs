@@ -11,7 +11,9 @@
 mod backups;
 mod check;
 mod faults;
+mod forgetting;
 mod planted;
+mod retention;
 mod shared;
 pub mod timeline;
 mod turns;
@@ -19,10 +21,12 @@ mod versions;
 mod work;
 
 use super::model::ModelAgent;
+use super::needles::Needles;
 use super::*;
 use crate::device::simulated::{Fault, Rng};
+use retention::Reapings;
 use shared::{SeenTeam, Team, Teams, try_see_teams};
-use timeline::Timeline;
+use timeline::{Candidate, Timeline};
 use work::{Trouble, Work};
 
 /// Crashes that a run of the tests goes through, unless it is told otherwise.

@@ -46,6 +46,22 @@ fn mistakes_of_the_store_are_noticed() {
 }
 
 #[test]
+fn mistakes_of_what_is_kept_and_what_is_erased_are_noticed() {
+    for mistake in [
+        Mistake::PinsHoldNothing,
+        Mistake::NewestIsTaken,
+        Mistake::TheAwakeAreRemoved,
+        Mistake::ErasedTooSoon,
+        Mistake::TurnsAreRemembered,
+    ] {
+        MISTAKE.set(Some(mistake));
+        let noticed = noticed(Conditions::default());
+        MISTAKE.set(None);
+        assert!(noticed.is_some(), "{mistake:?} was not noticed");
+    }
+}
+
+#[test]
 fn a_device_that_does_not_sync_folders_is_noticed() {
     let conditions = Conditions { no_folder_sync: true, ..Conditions::default() };
     assert!(noticed(conditions).is_some());

@@ -165,7 +165,7 @@ impl Work {
             for (index, mount) in model.mounts.iter().enumerate() {
                 if Some(mount.zone) == id && mount.writable == writable {
                     let index = (KINDS.len() + index) as u16;
-                    actors.push(Actor::Agent(agent.clone(), find(self.store(), agent), index));
+                    actors.push(Actor::Agent(agent.clone(), self.disk(agent), index));
                 }
             }
         }
@@ -230,7 +230,7 @@ impl Work {
 
     fn team(&self, name: &str) -> Result<SharedZone, String> {
         let id = self.teams[name].id.ok_or("a zone without an id")?;
-        self.store().shared_zone(id).map_err(|e| format!("{name}: {e}"))
+        self.insist(|store| store.shared_zone(id)).map_err(|e| format!("{name}: {e}"))
     }
 
     /// Several work on a zone, and then one of them waits: for the zone, or for a commit of its own.

@@ -1,6 +1,7 @@
 //! What a crash may find of each agent and each shared zone, by how many changes the device had seen.
 
 use super::*;
+use crate::store::tests::model::Reaping;
 
 /// What may be found of an agent; `None` where there may be no agent of that name.
 pub type Candidate = Option<ModelAgent>;
@@ -8,17 +9,53 @@ pub type Candidate = Option<ModelAgent>;
 /// Which operations of shared zones have to be there if this is found.
 pub type Needs = BTreeMap<String, u64>;
 
-/// With what it shows of itself.
-type Shown = (Candidate, Option<Seen>, Needs);
+/// A candidate, with what it shows of itself.
+#[derive(Clone)]
+struct Shown {
+    agent: Candidate,
+    seen: Option<Seen>,
+    needs: Needs,
+    /// It may be found as a reaping by this leaves it, or has not left it yet.
+    reaping: Option<(ModelAgent, Reaping)>,
+}
+
+impl Shown {
+    fn new(agent: Candidate, needs: Needs) -> Self {
+        let agent = agent.map(reopened);
+        let seen = agent.as_ref().map(ModelAgent::seen);
+        Self { agent, seen, needs, reaping: None }
+    }
+
+    /// What this is, if this is what was found.
+    fn is(&self, found: Option<&Seen>) -> Option<Candidate> {
+        if self.seen.as_ref() == found {
+            return Some(self.agent.clone());
+        }
+        let ((before, by), found) = (self.reaping.as_ref()?, found?);
+        before.reaped_to(found, by, false, reopened).ok().map(Some)
+    }
+}
 
 /// From so many changes on, one of these is found.
 type Spans<T> = Vec<(usize, Vec<T>)>;
 
-/// Both by name.
+/// Agents and shared zones by name.
 #[derive(Default)]
 pub struct Timeline {
     agents: BTreeMap<String, Spans<Shown>>,
     teams: BTreeMap<String, Spans<Option<Team>>>,
+    /// Whether the store's files may hold what was forgotten.
+    due: Spans<bool>,
+    /// What was erased, and is in no file.
+    erased: Spans<Needles>,
+    /// The reaping that goes on.
+    reapings: Spans<Arc<Reapings>>,
+    /// All that was ever written.
+    pub written: Needles,
+}
+
+fn last<T>(spans: &Spans<T>, changes: usize) -> &[T] {
+    spans.iter().rev().find(|(from, _)| *from <= changes).map_or(&[], |(_, candidates)| candidates)
 }
 
 fn put<T>(lines: &mut BTreeMap<String, Spans<T>>, name: &str, at: usize, nothing: T, candidates: Vec<T>) {
@@ -30,8 +67,7 @@ fn put<T>(lines: &mut BTreeMap<String, Spans<T>>, name: &str, at: usize, nothing
 }
 
 fn get<'a, T>(lines: &'a BTreeMap<String, Spans<T>>, name: &str, changes: usize) -> &'a [T] {
-    let Some(spans) = lines.get(name) else { return &[] };
-    spans.iter().rev().find(|(from, _)| *from <= changes).map_or(&[], |(_, candidates)| candidates)
+    lines.get(name).map_or(&[], |spans| last(spans, changes))
 }
 
 impl Timeline {
@@ -48,22 +84,57 @@ impl Timeline {
 
     /// From `at` changes on, the agent of this name is one of these.
     pub fn set(&mut self, name: &str, at: usize, candidates: Vec<Candidate>) {
-        self.put(name, at, candidates.into_iter().map(|agent| (agent, Needs::new())).collect());
+        self.put(name, at, candidates.into_iter().map(|agent| Shown::new(agent, Needs::new())).collect());
     }
 
     /// As [`set`](Self::set), of agents that have seen something.
     pub fn set_with_needs(&mut self, name: &str, at: usize, candidates: Vec<(ModelAgent, Needs)>) {
-        self.put(name, at, candidates.into_iter().map(|(agent, needs)| (Some(agent), needs)).collect());
+        self.put(
+            name,
+            at,
+            candidates.into_iter().map(|(agent, needs)| Shown::new(Some(agent), needs)).collect(),
+        );
     }
 
-    fn put(&mut self, name: &str, at: usize, candidates: Vec<(Candidate, Needs)>) {
-        let shown = |(agent, needs): (Candidate, Needs)| {
-            let agent = agent.map(reopened);
-            let seen = agent.as_ref().map(ModelAgent::seen);
-            (agent, seen, needs)
-        };
-        let candidates = candidates.into_iter().map(shown).collect();
-        put(&mut self.agents, name, at, (None, None, Needs::new()), candidates);
+    /// From `at` changes on, the agent of this name is reaped.
+    pub fn set_reaped(&mut self, name: &str, at: usize, agent: &ModelAgent, by: Reaping) {
+        let gone = by.removes.then(|| Shown::new(None, Needs::new()));
+        let stays = Shown::new(Some(agent.clone()), Needs::new());
+        let stays = Shown { reaping: Some((agent.clone(), by)), ..stays };
+        self.put(name, at, std::iter::once(stays).chain(gone).collect());
+    }
+
+    fn put(&mut self, name: &str, at: usize, candidates: Vec<Shown>) {
+        put(&mut self.agents, name, at, Shown::new(None, Needs::new()), candidates);
+    }
+
+    /// From `at` changes on, what was forgotten has still to be erased, or has not, or both may be.
+    pub fn set_due(&mut self, at: usize, due: &[bool]) {
+        self.due.push((at, due.to_vec()));
+    }
+
+    /// From `at` changes on, these are in no file.
+    pub fn set_erased(&mut self, at: usize, erased: Needles) {
+        self.erased.push((at, vec![erased]));
+    }
+
+    /// From `at` changes on, this goes on.
+    pub fn set_reaping(&mut self, at: usize, reapings: Option<Arc<Reapings>>) {
+        self.reapings.push((at, reapings.into_iter().collect()));
+    }
+
+    /// Whether it may be that something has still to be erased, or that nothing has.
+    pub fn may_be_due(&self, due: bool, changes: usize) -> bool {
+        let known = last(&self.due, changes);
+        known.is_empty() || known.contains(&due)
+    }
+
+    pub fn erased_at(&self, changes: usize) -> Option<&Needles> {
+        last(&self.erased, changes).first()
+    }
+
+    pub fn reaping_at(&self, changes: usize) -> Option<&Arc<Reapings>> {
+        last(&self.reapings, changes).first()
     }
 
     /// From `at` changes on, the shared zone of this name is one of these.
@@ -111,23 +182,26 @@ impl Timeline {
         let mut model = Found::new();
         for name in self.agents.keys().chain(found.agents.keys()) {
             let candidates = get(&self.agents, name, changes);
-            match candidates.iter().find(|(_, seen, _)| seen.as_ref() == found.agents.get(name)) {
-                Some((Some(agent), _, needs)) => {
+            let found = found.agents.get(name);
+            match candidates.iter().find_map(|it| Some((it.is(found)?, &it.needs))) {
+                Some((Some(agent), needs)) => {
                     for (team, step) in needs {
                         if teams.get(team).is_some_and(|it| it.step < *step) {
                             return Err(format!("{name} remembers what is gone from {team}"));
                         }
                     }
-                    model.insert(name.clone(), agent.clone());
+                    model.insert(name.clone(), agent);
                 }
-                Some((None, ..)) => {}
+                Some((None, _)) => {}
                 None => {
-                    let found = found.agents.get(name);
                     let wanted: Vec<_> = candidates
                         .iter()
-                        .map(|(_, seen, _)| seen.as_ref().map_or("nothing".into(), brief))
+                        .map(|it| {
+                            let by = it.reaping.as_ref().map(|(_, by)| format!(" reaped by {by:?}"));
+                            it.seen.as_ref().map_or("nothing".into(), brief) + &by.unwrap_or_default()
+                        })
                         .collect();
-                    let differs = candidates.first().and_then(|(_, seen, _)| parts(found?, seen.as_ref()?));
+                    let differs = candidates.first().and_then(|it| parts(found?, it.seen.as_ref()?));
                     return Err(format!(
                         "{name} is neither as it was acknowledged nor as it was about to be\nfound: {}\nallowed: {}\n{}",
                         found.map_or("nothing".into(), brief),
@@ -161,11 +235,16 @@ fn brief(seen: &Seen) -> String {
         })
         .collect();
     format!(
-        "{} zones {zones:?} generations {generations:?} head {} turn {} history {}",
+        "{} zones {zones:?} generations {generations:?} pinned {:?} head {} next {} turn {} history {:?}",
         seen.id,
+        seen.pinned,
         seen.head,
+        seen.next,
         seen.last_turn,
-        seen.history.len()
+        seen.history
+            .iter()
+            .map(|it| (it.turn, it.event.len(), it.outcome.as_ref().map(Vec::len)))
+            .collect::<Vec<_>>()
     )
 }
 

@@ -28,7 +28,7 @@ impl Work {
         self.steps.push(format!("a read failed: {what}"));
         self.drafts.clear();
         for name in self.model.keys() {
-            let disk = find(self.store(), name);
+            let disk = self.disk(name);
             disk.abandon().map_err(|e| format!("{name}: {e}"))?;
         }
         let found = self.look()?;
@@ -47,10 +47,11 @@ impl Work {
             return Ok(true);
         }
         self.steps.push(format!("begin {name} {style:?}"));
-        let event = if self.rng.one_in(6) { content(self.count, 17_000) } else { b"event".to_vec() };
+        let len = if self.rng.one_in(6) { 17_000 } else { 60 };
+        let event = self.new_content(len);
         match disk.begin(style, &event).and_then(|_| disk.fact(b"a fact")) {
             Ok(()) => {
-                self.model.get_mut(&name).unwrap().begin(style);
+                self.model.get_mut(&name).unwrap().begin(style, &event);
                 Ok(true)
             }
             Err(e) if e.is_no_space() => Ok(false),
@@ -99,7 +100,8 @@ impl Work {
         let mut chosen = BTreeMap::new();
         for _ in 0..if several { 3 } else { 1 } {
             let (name, disk) = self.any_agent();
-            let commit = Commit::draw(&mut self.rng, &self.model[&name], &content(self.count, 20));
+            let bytes = self.new_content(40);
+            let commit = Commit::draw(&mut self.rng, &self.model[&name], &bytes);
             if commit.ends_turn() && self.model[&name].is_process() {
                 // a process leaves no draft behind; here it is known what becomes of them
                 if !self.close_draft(&name, &disk)? || !self.tidy(&name, &disk)? {

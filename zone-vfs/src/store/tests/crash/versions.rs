@@ -102,7 +102,7 @@ impl Work {
     /// Publishes whatever is a draft, as the end of a process does.
     pub fn tidy(&mut self, name: &str, disk: &Arc<Disk>) -> Goes {
         let agent = self.model.get_mut(name).unwrap();
-        let make = |zone: &mut Zone| zone.publish_all_except(&std::collections::BTreeSet::new());
+        let make = |zone: &mut Zone| zone.publish_all_except(&BTreeSet::new());
         let made = changes::remember(disk, agent, &Deed::Tidied, make, |_, ()| {});
         self.did(name, "publishing all", made)
     }

@@ -3,11 +3,14 @@
 use std::rc::Rc;
 
 use super::super::attachments;
+use super::super::needles::Needles;
 use super::versions::Draft;
 use super::*;
 use crate::device::simulated::Trace;
 
 const AGENTS: u64 = 4;
+/// The first seed of content that is written again and again.
+const SHARED: u64 = 7_000_000_000;
 
 /// What goes wrong in a round besides the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,10 @@ pub struct Work {
     /// The backups that were acknowledged last, each since the one before, and how many changes the device had
     /// seen by then.
     pub(super) backups: Vec<(usize, Vec<u8>)>,
+    /// All that was ever written to files, events and outcomes.
+    pub(super) written: Needles,
+    /// Something was forgotten, and was not erased from the store's files.
+    pub(super) is_due: bool,
     /// Little is kept in memory, so that much is read.
     has_little_memory: bool,
     pub(super) trouble: Trouble,
@@ -62,6 +69,8 @@ impl Work {
             drafts: BTreeMap::new(),
             timeline: Timeline::default(),
             backups: Vec::new(),
+            written: Needles::default(),
+            is_due: false,
             has_little_memory: seed.is_multiple_of(3),
             trouble: Trouble::None,
             rng: Rng::new(seed ^ 0xd0),
@@ -77,11 +86,9 @@ impl Work {
         self.timeline = Timeline::new(&self.model, &self.teams);
         self.trouble = Trouble::None;
         self.store = Some(self.start().map_err(|e| format!("it does not open: {e}"))?);
-        if matches!(trouble, Trouble::Fails(Fault::Read(_))) {
-            // one that cannot be brought in counts as damaged until the store is opened again; here work is harmed
-            self.model.keys().for_each(|name| drop(find(self.store(), name)));
-        }
         self.trouble = trouble;
+        self.is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
+        self.timeline.set_due(0, &[self.is_due]);
         match trouble {
             Trouble::None => {}
             Trouble::Fails(fault) => self.device.inject(fault),
@@ -111,6 +118,7 @@ impl Work {
         }
         self.device.end_trace(&mut trace);
         self.store = None;
+        self.timeline.written = self.written.clone();
         Ok((trace, std::mem::take(&mut self.timeline)))
     }
 
@@ -148,16 +156,26 @@ impl Work {
         matches!(self.trouble, Trouble::Fails(Fault::Read(_)))
     }
 
+    /// The same, of one thing that is asked for.
+    pub(super) fn insist<T>(&self, ask: impl Fn(&Store) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        ask(self.store())
+            .or_else(|e| if self.reads_fail() && e.may_pass() { ask(self.store()) } else { Err(e) })
+    }
+
+    pub(super) fn disk(&self, name: &str) -> Arc<Disk> {
+        let id = self.model[name].id;
+        self.insist(|store| store.disk(id)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
     pub(super) fn any_agent(&mut self) -> (String, Arc<Disk>) {
         let at = self.rng.below(self.model.len() as u64) as usize;
         let name = self.model.keys().nth(at).unwrap().clone();
-        let disk = find(self.store(), &name);
+        let disk = self.disk(&name);
         (name, disk)
     }
 
     /// Often new; sometimes what has been there before.
     pub(super) fn fresh(&mut self) -> Vec<u8> {
-        self.count += 1;
         let len = match self.rng.below(40) {
             0..28 => self.rng.below(200),
             28..35 => self.rng.below(6_000),
@@ -165,9 +183,18 @@ impl Work {
             _ => 60_000 + self.rng.below(40_000),
         };
         if len > 6_000 && self.rng.one_in(2) {
-            return content(self.rng.below(10), 17_000);
+            // what is erased may be written again, and is not followed
+            return content(SHARED + self.rng.below(10), 17_000);
         }
-        content(self.count * 1_000_003, len as usize + 1)
+        self.new_content(len as usize + 1)
+    }
+
+    /// What was never written before.
+    pub(super) fn new_content(&mut self, len: usize) -> Vec<u8> {
+        self.count += 1;
+        let content = content(self.count * 1_000_003, len);
+        self.written.add(&content);
+        content
     }
 
     fn free_name(&mut self) -> Option<String> {
@@ -176,7 +203,7 @@ impl Work {
     }
 
     fn step(&mut self) -> Goes {
-        let kind = self.rng.below(120);
+        let kind = self.rng.below(130);
         self.settle();
         match kind {
             _ if self.model.is_empty() => self.create(),
@@ -186,6 +213,9 @@ impl Work {
             7..9 => self.scrub(),
             9..11 => self.remove(),
             11..14 => self.attach(),
+            14..19 => self.pin(),
+            19..22 => self.forget(),
+            22..23 => self.erase(),
             _ => self.step_beside(),
         }
     }
@@ -216,7 +246,7 @@ impl Work {
         }
     }
 
-    pub(super) fn allow(&mut self, name: &str, candidates: Vec<timeline::Candidate>) {
+    pub(super) fn allow(&mut self, name: &str, candidates: Vec<Candidate>) {
         self.timeline.set(name, self.device.traced(), candidates);
     }
 
@@ -306,37 +336,6 @@ impl Work {
         }
     }
 
-    /// Drops generations and gives back what nothing needs. A crash before it is over may bring the
-    /// generations back.
-    fn reap(&mut self) -> Goes {
-        let keep = KeepGenerations {
-            turns: self.rng.below(4) as usize,
-            sides: self.rng.below(3) as usize,
-            ..KeepGenerations::default()
-        };
-        self.steps.push(format!("reap {keep:?}"));
-        let mut reaped = self.model.clone();
-        for (name, agent) in &mut reaped {
-            let before = agent.clone();
-            agent.reap(keep.turns, keep.sides);
-            self.allow(name, vec![Some(before), Some(agent.clone())]);
-        }
-        match self.store().reap(&ReapPolicy::keeping(keep), false) {
-            Ok(report) if report.damage.is_empty() => {
-                for (name, agent) in &reaped {
-                    self.allow(name, vec![Some(agent.clone())]);
-                }
-                self.model = reaped;
-                Ok(true)
-            }
-            // what it could not read it keeps; which generations it has dropped is looked up
-            Ok(report) if self.reads_fail() => self.read_failed(&report.damage.join(", ")),
-            Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
-            Err(e) if e.is_no_space() => Ok(false),
-            Err(e) => self.broken(&e),
-        }
-    }
-
     /// Attaches something to a generation, whatever else the agent is at.
     fn attach(&mut self) -> Goes {
         let (name, disk) = self.any_agent();
@@ -372,11 +371,6 @@ impl Work {
         match self.start() {
             Ok(store) => {
                 self.store = Some(store);
-                if self.reads_fail() && self.look().is_err() {
-                    // what met the read that failed counts as damaged until the store is opened again
-                    self.store = None;
-                    self.store = Some(self.start().map_err(|e| format!("it does not open again: {e}"))?);
-                }
                 if self.trouble != Trouble::None {
                     // what nobody has waited for may be lost
                     let found = self.look()?;

@@ -86,7 +86,9 @@ fn check(store: &Store) {
     assert_eq!(files(LOGS, "log").unwrap(), b"wrote\n");
     let outcomes =
         [(1, Ok(b"first reply".to_vec())), (2, Err("it broke".to_owned())), (3, Ok(b"third reply".to_vec()))];
-    assert_eq!(scribe.history, outcomes);
+    let found: Vec<_> = scribe.history.iter().map(|it| (it.turn, it.outcome.clone())).collect();
+    assert_eq!(found, outcomes);
+    assert_eq!(scribe.history[0].event, b"first event");
     let causes: Vec<_> = scribe.generations.values().map(|(cause, ..)| cause.clone()).collect();
     let rewound = Cause::Rewound(GenerationNumber(1));
     let side = Cause::Side("it broke".into());
@@ -103,7 +105,10 @@ fn check(store: &Store) {
     assert_eq!(*fork.zones[usize::from(WORKSPACE)]["large"], large);
     assert_eq!(*fork.generations[&1].1[usize::from(WORKSPACE)]["large"], b"replaced");
     assert_eq!(fork.parent.unwrap().1, GenerationNumber(1));
-    assert!(matches!(&fork.history[..], [(1, Err(_))]), "the turn was interrupted");
+    assert!(
+        matches!(&fork.history[..], [SeenTurn { turn: 1, outcome: Err(_), .. }]),
+        "the turn was interrupted"
+    );
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -3,6 +3,8 @@
 //!
 //! Numbers are taken from the zone, and checked: none is given twice. Everything else is said by the model.
 
+mod taken;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::changes::ZoneChange;
@@ -119,6 +121,8 @@ pub struct Memory {
     contents: Arc<BTreeMap<Version, Arc<Vec<u8>>>>,
     /// The version that each file stands at, which is not the last one after a rewind.
     bases: Arc<BTreeMap<Inode, Version>>,
+    /// The last event at which a policy has given any back.
+    reaped: Version,
 }
 
 impl Memory {
@@ -156,7 +160,7 @@ impl Memory {
         let (next, next_change) =
             (self.past.next.max(left.past.next), self.past.next_change.max(left.past.next_change));
         let past = Arc::new(Past { next, next_change, ..(*self.past).clone() });
-        Self { drained: past.clone(), past, contents: self.contents.clone(), bases: self.bases.clone() }
+        Self { drained: past.clone(), past, ..self.clone() }
     }
 
     /// What stands now, and has just been committed, after its files went back to those of `target`.
@@ -171,7 +175,10 @@ impl Memory {
             .iter()
             .filter(|(number, _)| !self.past.numbers.contains_key(number))
             .collect();
-        if let (Some((first, _)), Some((last, _))) = (taken.first(), taken.last()) {
+        // what a policy has given back counts as ever
+        let mut failed = taken.iter().filter(|(number, _)| **number > self.reaped);
+        if let Some((first, _)) = failed.next() {
+            let last = failed.next_back().map_or(*first, |(last, _)| *last);
             // until now, those did not count
             let at = (last.next(), Inode::ROOT);
             past.events.entry(at).or_insert_with(|| moved(Version(first.0 - 1)));
@@ -186,7 +193,8 @@ impl Memory {
         let mut contents = (*self.contents).clone();
         contents.extend(target.contents.iter().map(|(version, it)| (*version, it.clone())));
         let past = Arc::new(past);
-        Self { drained: past.clone(), past, contents: Arc::new(contents), bases: target.bases.clone() }
+        let (contents, bases) = (Arc::new(contents), target.bases.clone());
+        Self { drained: past.clone(), past, contents, bases, reaped: self.reaped }
     }
 
     /// What was written as a version of a file.

@@ -1,9 +1,15 @@
 //! What the contracts say of turns, generations, forks and rewinds, in plain maps.
 
+mod retention;
+
+use std::collections::BTreeSet;
+
 use super::versions::Memory;
 use super::*;
 use crate::contract::lifecycle::{OnFailure, OnFork, OnRewind};
 use crate::device::simulated::Rng;
+
+pub use retention::Reaping;
 
 pub const INTERRUPTED: &str = "interrupted: its host stopped";
 
@@ -46,6 +52,7 @@ impl ModelZone {
 pub struct ModelTurn {
     number: u64,
     style: TurnStyle,
+    event: Vec<u8>,
     durable: bool,
 }
 
@@ -59,8 +66,9 @@ pub struct ModelAgent {
     zones: Vec<ModelZone>,
     pub turn: Option<ModelTurn>,
     last_turn: u64,
-    history: Vec<(u64, Result<Vec<u8>, String>)>,
+    history: Vec<SeenTurn>,
     pub generations: BTreeMap<u64, (Cause, Vec<Held>)>,
+    pinned: BTreeSet<u64>,
     attached: BTreeMap<u64, Hash>,
     next: u64,
     head: u64,
@@ -78,6 +86,7 @@ impl ModelAgent {
             last_turn: 0,
             history: Vec::new(),
             generations: BTreeMap::new(),
+            pinned: BTreeSet::new(),
             attached: BTreeMap::new(),
             next: 0,
             head: 0,
@@ -124,6 +133,7 @@ impl ModelAgent {
                     (*number, (cause.clone(), files, zones[usize::from(SEMANTIC)].memory.past.clone()))
                 })
                 .collect(),
+            pinned: self.pinned.clone(),
             attached: self.attached.clone(),
             next: self.next,
             head: self.head,
@@ -141,7 +151,7 @@ impl ModelAgent {
 
     fn put_generation(&mut self, cause: Cause, zones: Vec<Held>) {
         let like = match &cause {
-            Cause::Paused => Some(self.head),
+            Cause::Paused | Cause::Operated | Cause::Reaped { .. } => Some(self.head),
             Cause::Rewound(to) => Some(to.0),
             _ => None,
         };
@@ -152,21 +162,7 @@ impl ModelAgent {
         }
         self.generations.insert(self.next, (cause, zones));
         self.next += 1;
-    }
-
-    /// Only the newest of ended and of failed turns are kept, and the head.
-    pub fn reap(&mut self, turns: usize, sides: usize) {
-        let is_side = |cause: &Cause| matches!(cause, Cause::Side(_));
-        let newest = |kept: usize, counts: &dyn Fn(&Cause) -> bool| -> Vec<u64> {
-            let all = self.generations.iter().rev().filter(|(_, (cause, _))| counts(cause));
-            all.skip(kept).map(|(number, _)| *number).collect()
-        };
-        let turns = newest(turns, &|cause| *cause == Cause::Turn);
-        let sides = newest(sides, &is_side);
-        for number in turns.iter().chain(&sides).filter(|number| **number != self.head) {
-            self.generations.remove(number);
-            self.attached.remove(number);
-        }
+        self.prune();
     }
 
     pub fn any_generation(&self, rng: &mut Rng) -> u64 {
@@ -209,8 +205,9 @@ impl ModelAgent {
         self.attached.insert(generation, attachments::digest(what));
     }
 
-    pub fn begin(&mut self, style: TurnStyle) {
-        self.turn = Some(ModelTurn { number: self.last_turn + 1, style, durable: false });
+    pub fn begin(&mut self, style: TurnStyle, event: &[u8]) {
+        let (number, event) = (self.last_turn + 1, event.to_vec());
+        self.turn = Some(ModelTurn { number, style, event, durable: false });
     }
 
     /// What a crash finds of a turn of which only the beginning is durable.
@@ -252,8 +249,7 @@ impl ModelAgent {
     pub fn end(&mut self, outcome: &[u8], generation: bool) {
         self.note_turn();
         self.commit();
-        self.history.push((self.last_turn, Ok(outcome.to_vec())));
-        self.turn = None;
+        self.close(Ok(outcome.to_vec()));
         if generation {
             self.generation(Cause::Turn);
         }
@@ -263,8 +259,7 @@ impl ModelAgent {
         self.note_turn();
         self.drain();
         let left = self.all_held();
-        let process = self.turn.take().is_some_and(|turn| turn.style == TurnStyle::Process);
-        if process {
+        if self.is_process() {
             self.commit();
         } else {
             let mut goes_back = false;
@@ -280,7 +275,12 @@ impl ModelAgent {
                 self.put_generation(Cause::Side(reason.into()), left);
             }
         }
-        self.history.push((self.last_turn, Err(reason.into())));
+        self.close(Err(reason.into()));
+    }
+
+    fn close(&mut self, outcome: Result<Vec<u8>, String>) {
+        let event = self.turn.take().map(|turn| turn.event).unwrap_or_default();
+        self.history.push(SeenTurn { turn: self.last_turn, event, outcome });
     }
 
     /// What is not durable is gone: after a crash, or when it is abandoned.

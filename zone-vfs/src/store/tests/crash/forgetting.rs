@@ -1,0 +1,152 @@
+//! What the operator has forgotten, files and turns, is in no byte of the store's files once that is said.
+
+use super::super::forget::try_number;
+use super::super::needles::{Needle, Needles};
+use super::super::versions;
+use super::work::{Goes, Work};
+use super::*;
+use crate::id::Turn;
+use crate::zone::ErrorCode;
+
+/// What of all that was written is held: by agents, by shared zones.
+pub fn held(written: &Needles, agents: &Found, teams: &Teams) -> BTreeSet<Needle> {
+    written.found(|each| {
+        for agent in agents.values() {
+            agent.contents(each);
+        }
+        for content in teams.values().flat_map(|team| team.files.values()) {
+            each(content);
+        }
+    })
+}
+
+/// Erases what is to be erased from a store that a crash has left; nothing but what is held is in any file then.
+pub fn erases(
+    device: &Simulated,
+    store: &Store,
+    written: &Needles,
+    (agents, teams): (&Found, &Teams),
+) -> Result<(), String> {
+    let report = store.purge().map_err(|e| format!("it cannot be purged: {e}"))?;
+    if !report.is_purged {
+        return Err(format!("it is not purged: {report:?}"));
+    }
+    let erased = written.without(&held(written, agents, teams));
+    let found = erased.found_on(device);
+    if found.is_empty() { Ok(()) } else { Err(format!("what nothing needs is in {found:?}")) }
+}
+
+impl Work {
+    /// Has an agent forget a file as it is, or as it was in a generation, in a zone of any kind, and some of its
+    /// turns.
+    pub fn forget(&mut self) -> Goes {
+        let (name, disk) = self.any_agent();
+        if !self.close_draft(&name, &disk)? {
+            return Ok(false);
+        }
+        let zone = self.rng.below(KINDS.len() as u64) as u16;
+        let path = format!("{}f{}", if self.rng.one_in(4) { "d0/" } else { "" }, self.rng.below(3));
+        let file = match try_number(&disk, zone, &path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(true),
+            Err(e) => return self.broken(&e),
+        };
+        let before = self.model[&name].clone();
+        let turns = (before.last_turn() > 0 && self.rng.one_in(2)).then(|| {
+            let last = 1 + self.rng.below(before.last_turn());
+            (1 + self.rng.below(last), last)
+        });
+        self.steps.push(format!("{name} forgets {path} ({file}) in {zone}, and turns {turns:?}"));
+        // all that were made since it had its number
+        let may_hold = |it: &Generation| it.roots[usize::from(zone)].has_given(file);
+        let dropped: Vec<u64> =
+            disk.generations().iter().filter(|it| may_hold(it)).map(|it| it.number.0).collect();
+        let what = Forget { zone, files: vec![file], turns: turns.map(|(a, b)| (Turn(a), Turn(b))) };
+        let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+        let at = self.device.traced();
+        self.timeline.set_due(at, &[true, self.is_due]);
+        match disk.forget(&what, &operated) {
+            Err(StoreError::Busy) if before.turn.is_some() => {
+                self.timeline.set_due(at, &[self.is_due]);
+                Ok(true)
+            }
+            // it was written lately, and no commit has it
+            Err(StoreError::Zone(e)) if e.code == ErrorCode::NoEntry && !before.is_clean() => {
+                self.timeline.set_due(at, &[self.is_due]);
+                Ok(true)
+            }
+            Ok(forgot) => {
+                let told: Vec<u64> = forgot.generations.iter().map(|it| it.0).collect();
+                if told != dropped {
+                    return Err(format!("{name} told of {told:?}, which is {dropped:?}"));
+                }
+                let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone));
+                let past = past.transpose().map_err(|e| format!("{name} cannot be read: {e}"))?;
+                let mut after = before.clone();
+                after.forget((zone, file, &path), &dropped, turns, &Arc::new(past.unwrap_or_default()))?;
+                // from when it began, although what it would be is known only now
+                self.timeline.set(&name, at, vec![Some(before), Some(after.clone())]);
+                self.allow(&name, vec![Some(after.clone())]);
+                self.model.insert(name, after);
+                self.is_due = true;
+                self.timeline.set_due(self.device.traced(), &[true]);
+                if self.rng.one_in(2) { self.erase() } else { Ok(true) }
+            }
+            Err(e) if e.is_no_space() => {
+                // all or nothing: what was written before and not committed is given up with it
+                let mut before = before;
+                before.interrupt();
+                self.drafts.remove(&name);
+                self.timeline.set_due(at, &[self.is_due]);
+                self.allow(&name, vec![Some(before.clone())]);
+                self.model.insert(name, before);
+                self.device.heal_space();
+                Ok(true)
+            }
+            Err(e) => self.broken(&e),
+        }
+    }
+
+    /// Erases what was forgotten from the store's files.
+    pub fn erase(&mut self) -> Goes {
+        self.steps.push("purge".into());
+        self.begin_to_erase();
+        match self.store().purge() {
+            Ok(report) if report.damage.is_empty() && self.trouble == Trouble::None => {
+                self.is_erased(report.is_purged)
+            }
+            Ok(report) if report.damage.is_empty() || self.trouble != Trouble::None => {
+                self.look_what_is_left()
+            }
+            Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
+            Err(e) if e.is_no_space() => Ok(false),
+            Err(e) => self.broken(&e),
+        }
+    }
+
+    /// What is to be erased may be from here on. Gives whether anything is.
+    pub(super) fn begin_to_erase(&mut self) -> bool {
+        // the committer holds an agent that was removed for a moment more
+        let_go(self.store());
+        self.timeline.set_due(self.device.traced(), &[true, false]);
+        self.is_due
+    }
+
+    /// It was erased: nothing but what is held is in any file.
+    pub(super) fn is_erased(&mut self, is_purged: bool) -> Goes {
+        let is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
+        if !is_purged || is_due {
+            return Err(format!("it was not purged: {is_purged}, {is_due}"));
+        }
+        self.is_due = false;
+        let at = self.device.traced();
+        self.timeline.set_due(at, &[false]);
+        let erased = self.written.without(&held(&self.written, &self.model, &self.teams));
+        let found = erased.found_on(&self.device);
+        if !found.is_empty() {
+            return Err(format!("what nothing needs is in {found:?}"));
+        }
+        self.timeline.set_erased(at, erased);
+        Ok(true)
+    }
+}
