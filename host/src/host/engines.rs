@@ -1,0 +1,40 @@
+//! The engines of a host, one for each variant of a component.
+
+use std::sync::Arc;
+
+use wasmtime::component::Linker;
+
+use crate::agent::{AgentError, link_lifecycle};
+use crate::code::{SlotEngine, Ticker};
+use crate::component::Variant;
+use crate::wasi::GuestState;
+
+pub(crate) struct Engines {
+    pub boot: SlotEngine,
+    pub restore: SlotEngine,
+    pub boot_linker: Arc<Linker<GuestState>>,
+    pub restore_linker: Arc<Linker<GuestState>>,
+    _ticker: Ticker,
+}
+
+pub(super) fn engines() -> Result<Engines, AgentError> {
+    let made = |e: wasmtime::Error| AgentError::Instantiate(format!("{e:#}"));
+    let boot = SlotEngine::new(Variant::Boot).map_err(made)?;
+    let restore = SlotEngine::new(Variant::Restore).map_err(made)?;
+    let linker = |engine: &SlotEngine| {
+        let mut linker = Linker::new(&engine.engine);
+        crate::wasi::link(&mut linker)?;
+        link_lifecycle(&mut linker)?;
+        crate::wit::link(&mut linker)?;
+        Ok::<_, wasmtime::Error>(Arc::new(linker))
+    };
+    let ticker = Ticker::start(vec![boot.engine.weak(), restore.engine.weak()])
+        .map_err(|source| AgentError::Io { what: "starting the epoch thread".into(), source })?;
+    Ok(Engines {
+        boot_linker: linker(&boot).map_err(made)?,
+        restore_linker: linker(&restore).map_err(made)?,
+        boot,
+        restore,
+        _ticker: ticker,
+    })
+}

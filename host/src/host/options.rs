@@ -1,0 +1,64 @@
+//! How a host is opened, and how an agent is made.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use zone_vfs::store::StoreOptions;
+
+use crate::agent::ZoneOption;
+use crate::code::Compiler;
+use crate::wasi::MemoryLimits;
+
+/// How a host is opened.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// The store's folder; it is made when it is missing.
+    pub folder: PathBuf,
+    /// How the store is opened.
+    pub store: StoreOptions,
+    /// The program that compiles components; found when it is first needed, if none is given.
+    pub compiler: Option<Compiler>,
+    /// Bounds on a guest's memory.
+    pub memory: MemoryLimits,
+    /// How long a turn may take.
+    pub turn_time: Duration,
+    /// How long a component may take to be instantiated for its genesis image.
+    pub genesis_time: Duration,
+    /// An image with more changed pages than this is made flat, behind the turns.
+    pub flatten_at: usize,
+    /// Bytes of image files that are kept though the archive has them too. The files that heads need are kept
+    /// in any case.
+    pub image_cache: u64,
+}
+
+impl HostOptions {
+    /// The defaults, for the store in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            store: StoreOptions::default(),
+            compiler: None,
+            memory: MemoryLimits::default(),
+            turn_time: Duration::from_hours(1),
+            genesis_time: Duration::from_mins(1),
+            flatten_at: 256,
+            image_cache: 4 << 30,
+        }
+    }
+}
+
+/// How an agent is made.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// Arguments after the program's name.
+    pub args: Vec<String>,
+    /// Environment.
+    pub env: Vec<(String, String)>,
+    /// Zones beside the default ones, or their quotas.
+    pub zones: Vec<ZoneOption>,
+    /// What people call the component: its file's name.
+    pub component_name: String,
+    /// The most linear memory that it and its forks get, in the place of the host's
+    /// [`memory`](HostOptions::memory). Bytes.
+    pub max_memory: Option<u64>,
+}
