@@ -20,6 +20,7 @@
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
 //! | [`versions`] | versions of files, rollback, the change feed |
+//! | [`goldens`] | stores and backups that were written earlier |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
 
 mod archive;
@@ -32,6 +33,7 @@ mod errors;
 mod files;
 mod forgets;
 mod found;
+mod goldens;
 mod guests;
 mod hostile;
 mod killed;
