@@ -115,6 +115,30 @@ fn contracts_hold_for_the_operator_too() {
     assert_eq!(bed.send("a", "read /memory/semantic/notes.txt"), "rewritten");
 }
 
+#[test]
+fn what_the_host_writes_in_logs_is_not_put_there() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let file = bed.file("file", "a lie");
+    let folder = bed.path("folder");
+    fs::create_dir_all(folder.join("audit")).expect("folders");
+    for (place, local) in [
+        ("a:/logs/audit", &file),
+        ("a:/logs/stdout", &file),
+        ("a:/logs/stderr", &folder),
+        ("a:/logs", &folder.join("audit")),
+        ("a:/logs", &folder.join(".")),
+        ("a:/logs/audit/deeper", &file),
+    ] {
+        copy(&bed, "put", place, local).assert_refused(&["written by the host alone"]);
+    }
+    assert_eq!(copy(&bed, "put", "a:/logs/mine", &file).status, Some(0));
+    assert_eq!(copy(&bed, "put", "a:/workspace/audit", &file).status, Some(0));
+    // so that the host can always note what is forgotten
+    bed.ok(["zone", "forget", "a:/workspace/audit", "-y"]);
+    assert!(bed.ok(["zone", "cat", "a:/logs/audit"]).contains("/workspace/audit"));
+}
+
 /// What a guest would do to a terminal: clear it, name it, and print a lie from right to left.
 const ATTACK: &str = "a\u{1b}[2Jb\u{1b}]0;title\u{7}c\u{9b}31md\u{202e}e\rf";
 

@@ -337,6 +337,15 @@ fn an_agent_that_a_policy_names_and_nobody_made_is_told() {
 }
 
 #[test]
+fn a_policy_that_is_named_has_to_be_there() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.refused(["reap", "--policy", "nowhere.toml"], &["the policy nowhere.toml", "No such file"]);
+    // the store's own need not
+    bed.ok(["reap"]);
+}
+
+#[test]
 fn a_zone_that_a_policy_names_and_no_agent_has_is_refused_with_those_that_there_are() {
     let bed = Bed::new(&["notes"]);
     let policy = |text: &str| std::fs::write(bed.store().join("policy.toml"), text).expect("a policy");

@@ -7,7 +7,7 @@ use zone_vfs::id::GenerationNumber;
 use super::seen::Seen;
 use super::{Agent, AgentError, Running, Template};
 use crate::component::LAYOUT_VERSION;
-use crate::image::{ClosedImage, Image};
+use crate::image::{ClosedImage, FlatName, Image};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
 use crate::wasi::{Lifecycle, MemoryLimits, Mounts, Start};
 
@@ -116,7 +116,18 @@ impl Agent {
             return Err(AgentError::MemoryLimit { needed: reference.bytes(), limit });
         }
         let flats = self.host.images.flats_made();
-        let image = self.host.open_image(&self.disk, head, reference).await?;
+        let image = match self.host.open_image(&self.disk, head, reference).await {
+            Err(AgentError::ImageLost { source, .. })
+                if matches!(reference.base(), FlatName::Genesis(_))
+                    && source.is_missing()
+                    && source.file() == Some(&reference.base().to_string()) =>
+            {
+                // it follows from the component, and is made where it is not there
+                self.template_of(&about.component).await?.genesis(&self.host.images).await?;
+                self.host.open_image(&self.disk, head, reference).await?
+            }
+            opened => opened?,
+        };
         let template = self.template_of(&about.component).await?;
         let standing =
             Arc::new(Standing { number: head, about, agent, template, image: image.closed(), flats });

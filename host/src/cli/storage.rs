@@ -1,7 +1,7 @@
 //! What is stored: `du`, `reap`, `fsck`, `backup` and `restore`.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,10 @@ fn rules(a: &ReapArguments) -> ReapRules {
 }
 
 pub async fn reap(host: &Host, a: &ReapArguments) -> anyhow::Result<u8> {
+    if let Some(policy) = &a.policy {
+        // the store's own policy may be missing, one that is named may not
+        std::fs::metadata(policy).with_context(|| format!("the policy {}", policy.display()))?;
+    }
     let reaped = {
         let _working = Working::on("reaping".into());
         host.reap(host.reap_policy(&rules(a), a.policy.clone())?, a.dry_run).await?
@@ -248,6 +252,17 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
     let (report, mut found, mut told) = task.await?;
     let report = report?;
     let images = host.check_images(repair).await?;
+    for damage in &images.components {
+        let text = format!(
+            "{} (of {}): `dormouse new` with the same file puts it back",
+            damage.reason, damage.agent
+        );
+        if as_json {
+            found.push(json!({ "kind": "component", "text": text }));
+        } else if told.is_ok() {
+            told = say(format_args!("{}", escape(&text)));
+        }
+    }
     for damage in &images.damage {
         let text = format!("{}@{}: {}", damage.agent, damage.generation, damage.reason);
         let made = damage.repaired.then(|| {
@@ -266,7 +281,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         }
     }
     told?;
-    let findings = report.findings + images.damage.len() as u64;
+    let findings = report.findings + (images.damage.len() + images.components.len()) as u64;
     if a.json {
         print_json(&json!({
             "findings": found, "frames": report.frames, "bytes": report.bytes,
@@ -309,6 +324,9 @@ const EXTENSION: &str = "dormouse-backup";
 
 pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     if a.to.as_os_str() == "-" {
+        if std::io::stdout().is_terminal() {
+            bail!("a backup is no text: send standard output to a file or a program, or name a folder");
+        }
         let report = host.backup(Box::new(std::io::stdout()), open_since(a.since.as_deref())?).await?;
         return told(&report, "-", true, false);
     }

@@ -112,6 +112,14 @@ impl ImageError {
         self.is_missing() || matches!(self, Self::Damaged { .. })
     }
 
+    /// The file that is missing or damaged.
+    pub(crate) fn file(&self) -> Option<&str> {
+        match self {
+            Self::Io { file, .. } | Self::Damaged { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
     /// True when the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))

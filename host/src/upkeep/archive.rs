@@ -246,6 +246,7 @@ impl HostShared {
     ) -> Result<(), AgentError> {
         let archived = match disk.attachment(number) {
             Ok(Some(archived)) => archived,
+            Ok(None) if self.make_base_again(reference, &lost)? => return Ok(()),
             Ok(None) => {
                 let reason = "its image is not in the archive";
                 return Err(AgentError::ImageLost { generation: number, reason, source: lost });
@@ -256,6 +257,35 @@ impl HostShared {
         tracing::warn!(agent = %disk.id(), generation = %number, "made again from the archive: {lost}");
         self.images.materialise(&flat, reference, &archived)?;
         Ok(())
+    }
+}
+
+impl HostShared {
+    /// Makes the flat file again that an image lies on, where that is the file that is `lost` and the generation that it
+    /// is named after is in the archive. Gives whether it has.
+    pub(super) fn make_base_again(
+        &self,
+        reference: &ImageReference,
+        lost: &ImageError,
+    ) -> Result<bool, AgentError> {
+        let name = reference.base();
+        let &FlatName::Generation(agent, number) = name else { return Ok(false) };
+        if lost.file() != Some(&name.to_string()) {
+            return Ok(false);
+        }
+        let store = self.store()?;
+        let disk = match store.disk(AgentId(agent)) {
+            Err(StoreError::NoAgent(_)) => return Ok(false),
+            disk => disk?,
+        };
+        let number = GenerationNumber(number);
+        let Ok(generation) = disk.generation(number) else { return Ok(false) };
+        let (Some(image), Some(archived)) = (image_of(&store, &generation)?, disk.attachment(number)?) else {
+            return Ok(false);
+        };
+        tracing::warn!(file = %name, "made again from the archive: {lost}");
+        self.images.materialise(name, &image, &archived)?;
+        Ok(true)
     }
 }
 

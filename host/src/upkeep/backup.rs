@@ -94,7 +94,10 @@ impl HostShared {
         // files that a generation names are not reaped meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
         let folder = self.options.folder.clone();
-        Ok(store.backup(to, since, &mut |backed_up| files(&folder, &archived(backed_up)?))?)
+        let mut report = store.backup(to, since, &mut |backed_up| files(&folder, &archived(backed_up)?))?;
+        let damaged = self.damaged_components()?;
+        report.damage.extend(damaged.into_iter().map(|it| format!("{} (of {})", it.reason, it.agent)));
+        Ok(report)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Looking at image files: headers, lengths, checksums of pages, and every byte where the archive has the image.
+//! Looking at components, and at image files: headers, lengths, checksums of pages, and every byte where the archive has the image.
 //!
 //! What is missing and archived is no damage: it is made again when it is needed.
 
@@ -11,6 +11,7 @@ use super::archive::image_of;
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
 use crate::image::{FlatName, Image, ImageError, ImageReference, ImageStore};
+use crate::journal::{self, AgentAbout, GenerationAbout};
 use crate::threads;
 
 /// An image that cannot be resumed from, or not from what its files hold now.
@@ -26,9 +27,21 @@ pub struct ImageDamage {
     pub repaired: bool,
 }
 
-/// What a look at the image files found.
+/// A component that is not there, or is not what its name says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentDamage {
+    /// An agent that needs it.
+    pub agent: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What a look at the image files and components found.
 #[derive(Clone, Debug, Default)]
 pub struct ImageCheck {
+    /// Components that agents need and cannot have. Without one an agent goes on only as long as the cache has its
+    /// compiled code; `dormouse new` with the same file puts it back.
+    pub components: Vec<ComponentDamage>,
     /// Generations that have an image.
     pub generations: u64,
     /// Those of which every byte was compared with the archive.
@@ -70,7 +83,7 @@ impl HostShared {
         // no file goes meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
         let mut looking = Looking { images: self.images.afresh(), compared: HashSet::new() };
-        let mut check = ImageCheck::default();
+        let mut check = ImageCheck { components: self.damaged_components()?, ..ImageCheck::default() };
         let store = self.store()?;
         self.look_at_all(&mut |agent| {
             for generation in &agent.generations {
@@ -102,10 +115,48 @@ impl HostShared {
         Ok(check)
     }
 
+    /// The components that agents need, now or in a generation, and that are missing or damaged.
+    pub(super) fn damaged_components(&self) -> Result<Vec<ComponentDamage>, AgentError> {
+        let store = self.store()?;
+        let (mut seen, mut damage) = (HashSet::new(), Vec::new());
+        self.look_at_all(&mut |agent| {
+            let mut needed = HashSet::new();
+            // what does not read of a record is told by who looks at the store
+            if let Ok(about) = store.payload(&agent.about)
+                && let Ok(about) = journal::decode::<AgentAbout>(&about)
+            {
+                needed.insert(about.component);
+            }
+            for generation in &agent.generations {
+                if let Ok(about) = store.payload(&generation.about)
+                    && let Ok(about) = journal::decode::<GenerationAbout>(&about)
+                {
+                    needed.insert(about.component);
+                }
+            }
+            for hash in needed {
+                if seen.insert(hash)
+                    && damage.len() < ImageCheck::MAX_DAMAGE
+                    && let Err(e) = self.components.read(&hash)
+                {
+                    damage.push(ComponentDamage { agent: agent.name.clone(), reason: e.to_string() });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(damage)
+    }
+
     fn repair(&self, looking: &mut Looking, image: &Looked, lost: ImageError) -> Result<bool, AgentError> {
         let Looked { number, reference, .. } = image;
         let disk = self.store()?.disk(image.agent)?;
-        let Some(archived) = disk.attachment(*number)? else { return Ok(false) };
+        let Some(archived) = disk.attachment(*number)? else {
+            if !self.make_base_again(reference, &lost)? {
+                return Ok(false);
+            }
+            looking.images = self.images.afresh();
+            return Ok(looking.look(image, None, &mut 0).is_ok());
+        };
         if reference.changed_pages() == 0 && looking.images.image(reference, None).is_ok() {
             // it can be opened, so that it would be taken before any other
             self.images.rewrite_base(reference, &archived)?;

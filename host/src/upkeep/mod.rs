@@ -24,7 +24,7 @@ use crate::threads;
 
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
-pub use self::check::{ImageCheck, ImageDamage};
+pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;

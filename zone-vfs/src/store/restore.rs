@@ -45,16 +45,20 @@ impl Store {
             Ok(()) => {}
         }
         let place = Target { folder, own };
-        if place.is_unfinished().map_err(io)? {
-            place.clear().map_err(io)?;
+        let is_begun = place.is_unfinished().map_err(io)?;
+        if is_begun {
+            // under the mark that is there: without it, what is empty would pass for a folder that nothing was done to
+            place.remove_made().map_err(io)?;
         }
         if let Some(other) = place.first_entry().map_err(io)? {
             let reason =
                 format!("cannot be restored into {}, which is not empty: it has {other}", folder.display());
             return Err(StoreError::Backup(reason));
         }
-        // durable before anything else is there
-        device.create(MARK, 0, Caching::Cached).map_err(io)?;
+        if !is_begun {
+            // durable before anything else is there
+            device.create(MARK, 0, Caching::Cached).map_err(io)?;
+        }
         let restored = Self::restore_on(&device, parts, file);
         let ended = match &restored {
             // the superblock is durable: it is a store as soon as the mark has gone
@@ -95,20 +99,34 @@ impl Target<'_> {
         }
     }
 
+    /// What is in the folder beside the mark.
     fn first_entry(&self) -> io::Result<Option<String>> {
-        let first = std::fs::read_dir(self.folder)?.next().transpose()?;
-        Ok(first.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+        for entry in std::fs::read_dir(self.folder)? {
+            let entry = entry?;
+            if entry.file_name() != MARK || !entry.file_type()?.is_file() {
+                return Ok(Some(entry.file_name().to_string_lossy().into_owned()));
+            }
+        }
+        Ok(None)
     }
 
-    /// Removes what a restore makes, and nothing else. The mark goes last, and only when the rest is durably gone.
-    fn clear(&self) -> io::Result<()> {
-        let sync = || File::open(self.folder).and_then(|folder| folder.sync_all());
+    /// Removes what a restore makes, durably, and nothing else.
+    fn remove_made(&self) -> io::Result<()> {
         for name in MADE.iter().chain(self.own) {
             remove(&self.folder.join(name))?;
         }
-        sync()?;
+        self.sync()
+    }
+
+    /// Removes what a restore makes, and then the mark.
+    fn clear(&self) -> io::Result<()> {
+        self.remove_made()?;
         remove(&self.folder.join(MARK))?;
-        sync()
+        self.sync()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(self.folder).and_then(|folder| folder.sync_all())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use zone_vfs::contract::Operation;
+use zone_vfs::contract::{Operation, ZoneKind};
 use zone_vfs::id::Inode;
 use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{ErrorCode, MAX_FILE_SIZE, OpenOptions};
@@ -97,9 +97,22 @@ pub fn left_out(path: &Path, what: &str) {
     note(format_args!("left out {}: {what}", escape(&path.display().to_string())));
 }
 
+/// The names in logs that are written by the host alone.
+const OF_HOST: [&str; 3] = ["audit", "stdout", "stderr"];
+
+/// Refuses what is the host's in logs: the operator acts as the host, and what is put there cannot be taken back.
+fn refuse_of_host(view: &mut View, path: &str) -> anyhow::Result<()> {
+    let top = path.trim_matches('/').split('/').next().unwrap_or_default();
+    if OF_HOST.contains(&top) && view.with(path, |z, _| Ok(z.kind() == ZoneKind::Logs))? {
+        bail!("{} is not permitted: `{top}` in logs is written by the host alone", view.shown(path));
+    }
+    Ok(())
+}
+
 /// Writes one file into a zone. In a shared one it is renamed over what is there when it is whole: nobody
 /// sees half of it.
 fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+    refuse_of_host(view, path)?;
     if !view.is_shared() {
         return write_file(view, path, path, source);
     }
@@ -155,6 +168,7 @@ fn write_file(view: &mut View, path: &str, target: &str, source: &mut dyn Read) 
 }
 
 fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::Result<(u64, u64)> {
+    refuse_of_host(view, path)?;
     let found = std::fs::metadata(local).with_context(|| format!("reading {}", local.display()))?;
     if !found.is_dir() && !found.is_file() {
         bail!("{} is no file and no folder", local.display());
