@@ -114,7 +114,7 @@ impl Agent {
         };
         // whatever came of it
         if let Some(e) = running.as_ref().and_then(|now| self.unreadable(now)) {
-            return Err(self.fail(&mut running, e).await);
+            return Err(self.give_up(&mut running, e).await);
         }
         let reply = match called {
             Ok(reply) => reply,

@@ -123,7 +123,11 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let end = (END.load(Ordering::Acquire) as usize).min(MAX_MEMORIES);
     let found = ENTRIES[..end].iter().find(|entry| {
         let base = entry.base.load(Ordering::Acquire);
-        base != 0 && address.checked_sub(base).is_some_and(|at| at < entry.len.load(Ordering::Relaxed))
+        let len = entry.len.load(Ordering::Acquire);
+        // the same before and after: an entry that becomes another's meanwhile is none
+        base != 0
+            && address.checked_sub(base).is_some_and(|at| at < len)
+            && entry.base.load(Ordering::Acquire) == base
     });
     if let Some(entry) = found
         && replace(address - address % PAGE)

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::SeekFrom;
 use zone_vfs::device::open_regular;
@@ -50,7 +51,9 @@ impl ImageStore {
         header: &FlatHeader,
         fill: impl FnOnce(&File) -> Result<(), ImageError>,
     ) -> Result<(), ImageError> {
-        let temporary = format!("{name}.tmp");
+        // several may make one file: a fork makes again what it shares with its parent
+        static WRITERS: AtomicU64 = AtomicU64::new(0);
+        let temporary = format!("{name}.{}.tmp", WRITERS.fetch_add(1, Ordering::Relaxed));
         let path = self.path(&temporary);
         let written = (|| {
             let mut options = File::options();

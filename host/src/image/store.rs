@@ -354,11 +354,8 @@ impl ImageStore {
 
     fn pages_file(&self, name: PagesName) -> Result<Arc<PagesFile>, ImageError> {
         let mut open = lock(&self.pages);
-        match open.get(&name) {
-            Some(file) if !file.watched.is_unreadable() => return Ok(file),
-            // perhaps it can be read now
-            Some(_) => open.forget(&name),
-            None => {}
+        if let Some(file) = open.get(&name) {
+            return Ok(file);
         }
         let file = self.open_file(name, File::options().read(true).write(true))?;
         let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;

@@ -275,7 +275,7 @@ impl HostShared {
         }
         let store = self.store()?;
         let disk = match store.disk(AgentId(agent)) {
-            Err(StoreError::NoAgent(_)) => return Ok(false),
+            Err(e) if matches!(e, StoreError::NoAgent(_)) || e.is_of_one_agent() => return Ok(false),
             disk => disk?,
         };
         let number = GenerationNumber(number);

@@ -98,6 +98,22 @@ impl Device for Uring {
 #[derive(Debug)]
 pub struct UringFile(BlockingFile);
 
+impl UringFile {
+    /// Whether it was the write that found no space or the flush, of which one is a refusal and the other is not, only
+    /// shows when they are done one after the other.
+    fn told_apart(
+        &self,
+        done: Result<(), DurableError>,
+        offset: u64,
+        bytes: &AlignedBuf,
+    ) -> Result<(), DurableError> {
+        match done {
+            Err(error) if error.is_no_space() => self.0.write_durably(offset, bytes),
+            done => done,
+        }
+    }
+}
+
 impl DeviceFile for UringFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_at(offset, bytes)
@@ -108,7 +124,8 @@ impl DeviceFile for UringFile {
     }
 
     fn write_durably(&self, offset: u64, bytes: &AlignedBuf) -> Result<(), DurableError> {
-        write_all(offset, bytes, |at, rest| Ok(write_synced(&self.0, at, rest)))
+        let done = write_all(offset, bytes, |at, rest| Ok(write_synced(&self.0, at, rest)));
+        self.told_apart(done, offset, bytes)
     }
 
     fn write_durably_while(
@@ -122,8 +139,9 @@ impl DeviceFile for UringFile {
             let mut ring = match slot.take().map_or_else(build_ring, Ok) {
                 Ok(ring) => ring,
                 Err(error) => {
+                    tracing::debug!("without a ring: {error}");
                     meanwhile();
-                    return Err(DurableError::Write(error));
+                    return self.write_durably(offset, bytes);
                 }
             };
             let mut meanwhile = Some(meanwhile);
@@ -141,7 +159,7 @@ impl DeviceFile for UringFile {
             if done.is_ok() {
                 slot.set(Some(ring));
             }
-            done
+            self.told_apart(done, offset, bytes)
         })
     }
 
@@ -175,8 +193,7 @@ fn step(result: i32, asked: usize) -> Result<usize, DurableError> {
         Ok(written) if written >= asked => Ok(asked),
         Ok(written) => Ok(written - written % BLOCK),
         Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => Ok(0),
-        // A full disk is told by the write, before anything is synced, and what is refused is written anew as a
-        // whole. After any other error it is unknown what is durable, whichever of the two it was.
+        // It is unknown what is durable, whichever of the two it was.
         Err(_) => Err(DurableError::Write(io::Error::from_raw_os_error(-result))),
     }
 }

@@ -185,6 +185,10 @@ impl Committer {
             full => match self.files.next_file(bytes, self.number) {
                 Ok(next) => next,
                 Err(error) => {
+                    if turns_over {
+                        // still to be done
+                        self.files.turn_over();
+                    }
                     self.current = full;
                     return Err(error.into());
                 }

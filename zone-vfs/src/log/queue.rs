@@ -277,8 +277,11 @@ impl Queue {
         queue.credit += share;
         let mut full = false;
         while let Some(size) = queue.waiting.front().map(Pending::bytes) {
+            if size > queue.credit {
+                break;
+            }
             full = *bytes > 0 && *bytes + size > target;
-            if full || size > queue.credit {
+            if full {
                 break;
             }
             queue.credit -= size;

@@ -49,6 +49,7 @@ fn list<T>(entries: Vec<T>, line: impl Fn(T) -> String) -> String {
     entries.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+#[expect(clippy::too_many_lines, reason = "an arm for each command")]
 fn run(words: &[&str]) -> Result<String, String> {
     let system = |error: std::io::Error| error.to_string();
     match words {
