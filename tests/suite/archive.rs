@@ -141,7 +141,7 @@ fn fsck_sees_a_byte_that_rotted_in_an_image_file_and_makes_it_whole() {
     assert_eq!(ran.status, Some(1), "{ran}");
     assert!(ran.out.contains(&format!("n@{}: image file", generations[0])), "{ran}");
     let ran = bed.run(["fsck", "--repair"]);
-    assert!(ran.out.contains("repaired: the memory of "), "{ran}");
+    assert!(ran.out.contains("repaired: the memory of n@"), "{ran}");
     bed.ok(["fsck"]);
     assert_eq!(bed.send("n", "list"), "1. a secret word");
 }
@@ -293,7 +293,7 @@ fn a_head_comes_back_with_the_file_of_an_archived_generation_that_it_lies_on() {
         fs::remove_file(path).expect("a file goes");
     }
     let ran = bed.run(["fsck", "--repair"]);
-    assert!(ran.status == Some(1) && ran.out.contains("repaired: the memory of n@"), "{ran}");
+    assert!(ran.status == Some(1) && ran.out.contains("repaired: the memory of "), "{ran}");
     bed.ok(["fsck"]);
 }
 
