@@ -84,7 +84,8 @@ impl Agent {
         let took = started.elapsed();
         let memory = image.reference().bytes();
         let component = standing.about.component;
-        *running = Some(Running { live, image, component, starts, disk: self.disk.clone() });
+        let mapped = image.reference().base().clone();
+        *running = Some(Running { live, image, mapped, component, starts, disk: self.disk.clone() });
         Ok(Resumed { generation: standing.number, took, was_live: false, warm, memory })
     }
 

@@ -25,7 +25,7 @@ use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{Disk, DiskInfo, Generation, StoreError};
 
 use crate::host::HostShared;
-use crate::image::Image;
+use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 
 pub use self::error::AgentError;
@@ -49,6 +49,8 @@ pub(crate) use self::zones::{ZonePlan, zones};
 pub(crate) struct Running {
     pub live: Live,
     pub image: Image,
+    /// The file that its memories are mapped from.
+    pub mapped: FlatName,
     /// What it is an instance of.
     pub component: [u8; 32],
     pub starts: u64,

@@ -89,12 +89,13 @@ impl Agent {
                 Ok(live)
             }
         };
+        // known also when the instance has gone with what it was called by
+        let mut memories = Vec::new();
         let ended = {
             let whole = async {
-                call_run(made.await?).await.ok_or_else(|| {
-                    self.host.images.note_unreadable(&genesis.image);
-                    AgentError::ImageRead(genesis.image.unreadable())
-                })
+                let live = made.await?;
+                memories.clone_from(&live.memories);
+                Ok(call_run(live).await)
             };
             let limit = options.timeout;
             let timeout = async {
@@ -108,6 +109,13 @@ impl Agent {
                 () = cancel => Ok(Ended::Stopped(AgentError::Cancelled)),
                 () = timeout => Ok(Ended::Stopped(AgentError::Timeout(limit.unwrap_or_default()))),
             }
+        };
+        let ended = match ended {
+            Ok(_) if memories.iter().any(|memory| memory.is_unreadable()) => {
+                self.host.images.note_unreadable(genesis.image.reference().base());
+                Err(AgentError::ImageRead(genesis.image.unreadable()))
+            }
+            ended => ended,
         };
         let ended = match ended {
             Ok(ended) => ended,
@@ -180,27 +188,23 @@ impl Agent {
     }
 }
 
-/// How it ended; none where a page of its memory could not be read.
-async fn call_run(mut live: Live) -> Option<Ended> {
+async fn call_run(mut live: Live) -> Ended {
     let run = match run_export(&mut live) {
         Ok(run) => run,
-        Err(e) => return Some(Ended::Stopped(e)),
+        Err(e) => return Ended::Stopped(e),
     };
     live.store.set_epoch_deadline(1);
     let ended = run.call_async(&mut live.store, ()).await;
     // the run is not over before what it has printed is
     live.store.data_mut().stdio.settled().await;
-    if live.is_unreadable() {
-        return None;
-    }
-    Some(match ended {
+    match ended {
         Ok((Ok(()),)) => Ended::Exit(0),
         Ok((Err(()),)) => Ended::Exit(1),
         Err(e) => match e.downcast_ref::<Exit>() {
             Some(exit) => Ended::Exit(exit.0),
             None => Ended::Trapped(trap_reason(&e)),
         },
-    })
+    }
 }
 
 type Run = TypedFunc<(), (Result<(), ()>,)>;

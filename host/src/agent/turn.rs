@@ -176,7 +176,7 @@ impl Agent {
     /// it is used again.
     fn unreadable(&self, now: &Running) -> Option<AgentError> {
         now.live.is_unreadable().then(|| {
-            self.host.images.note_unreadable(&now.image);
+            self.host.images.note_unreadable(&now.mapped);
             self.place.forget_standing();
             AgentError::ImageRead(now.image.unreadable())
         })

@@ -39,6 +39,8 @@ static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 pub(super) struct Watched {
     index: Option<u32>,
     released: AtomicBool,
+    /// What was known when it was released.
+    was_unreadable: AtomicBool,
 }
 
 impl Watched {
@@ -60,7 +62,7 @@ impl Watched {
             // the handler looks at the rest only when it finds this
             entry.base.store(base, Ordering::Release);
         }
-        Self { index, released: AtomicBool::new(false) }
+        Self { index, released: AtomicBool::new(false), was_unreadable: AtomicBool::new(false) }
     }
 
     fn entry(&self) -> Option<&'static Entry> {
@@ -69,18 +71,23 @@ impl Watched {
 
     /// Ends it: the range is going to be another's.
     pub fn release(&self) {
-        if let (Some(index), Some(entry)) = (self.index, self.entry())
-            && !self.released.swap(true, Ordering::AcqRel)
-        {
+        let (Some(index), Some(entry)) = (self.index, self.entry()) else { return };
+        if self.released.load(Ordering::Acquire) {
+            return;
+        }
+        self.was_unreadable.store(entry.unreadable.load(Ordering::Acquire), Ordering::Release);
+        if !self.released.swap(true, Ordering::AcqRel) {
             entry.base.store(0, Ordering::Release);
             FREE.lock().unwrap_or_else(PoisonError::into_inner).push(index);
         }
     }
 
-    /// Whether a page of it could not be read, so that what it holds is not what the image holds.
+    /// Whether a page of it could not be read, so that what it holds, or held, is not what the image holds.
     pub fn is_unreadable(&self) -> bool {
-        !self.released.load(Ordering::Acquire)
-            && self.entry().is_some_and(|entry| entry.unreadable.load(Ordering::Acquire))
+        if self.released.load(Ordering::Acquire) {
+            return self.was_unreadable.load(Ordering::Acquire);
+        }
+        self.entry().is_some_and(|entry| entry.unreadable.load(Ordering::Acquire))
     }
 }
 

@@ -331,10 +331,9 @@ impl ImageStore {
         Ok(flat)
     }
 
-    /// Notes that a page of the image's flat file could not be read: whoever asks for the file next is told that it is
+    /// Notes that a page of this flat file could not be read: whoever asks for the file next is told that it is
     /// damaged, and has it made again where it can be; whoever asks after that gets what is there then.
-    pub(crate) fn note_unreadable(&self, image: &Image) {
-        let name = &image.base.name;
+    pub(crate) fn note_unreadable(&self, name: &FlatName) {
         lock(&self.flats).forget(name);
         lock(&self.unreadable).insert(name.clone());
     }

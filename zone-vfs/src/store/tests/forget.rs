@@ -46,20 +46,28 @@ fn found_on(device: &Simulated) -> Vec<String> {
 
 /// The number of a file as it is, or as it was in the newest generation that has it.
 pub(super) fn try_number(disk: &Disk, zone: u16, name: &str) -> Result<Option<Inode>, StoreError> {
-    let host = Access::new(Principal::Host, Timestamp(9));
-    let look = |zone: &Zone| match zone.resolve(host, Inode::ROOT, name.as_bytes(), false) {
-        Ok(file) => Ok(Some(file)),
-        Err(e) if e.code == crate::zone::ErrorCode::NoEntry => Ok(None),
-        Err(e) => Err(StoreError::from(e)),
-    };
-    let mut found = disk.zone(zone, |zone| look(zone)).transpose()?.flatten();
+    let mut found = number_now(disk, zone, name)?;
     for generation in disk.generations().into_iter().rev() {
         if found.is_some() {
             break;
         }
-        found = look(&disk.zone_at(generation.number, zone)?)?;
+        found = look(&disk.zone_at(generation.number, zone)?, name)?;
     }
     Ok(found)
+}
+
+/// The file of this name as it is now.
+pub(super) fn number_now(disk: &Disk, zone: u16, name: &str) -> Result<Option<Inode>, StoreError> {
+    Ok(disk.zone(zone, |zone| look(zone, name)).transpose()?.flatten())
+}
+
+fn look(zone: &Zone, name: &str) -> Result<Option<Inode>, StoreError> {
+    let host = Access::new(Principal::Host, Timestamp(9));
+    match zone.resolve(host, Inode::ROOT, name.as_bytes(), false) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.code == crate::zone::ErrorCode::NoEntry => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn number(disk: &Disk, zone: u16, name: &str) -> Inode {

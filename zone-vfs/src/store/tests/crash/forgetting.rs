@@ -1,6 +1,6 @@
 //! What the operator has forgotten, files and turns, is in no byte of the store's files once that is said.
 
-use super::super::forget::try_number;
+use super::super::forget::{number_now, try_number};
 use super::super::needles::{Needle, Needles};
 use super::super::versions;
 use super::work::{Goes, Work};
@@ -52,6 +52,15 @@ impl Work {
             Err(e) => return self.broken(&e),
         };
         let before = self.model[&name].clone();
+        // one that was found in a generation can have another name by now
+        let mut now = None;
+        for other in before.names(zone) {
+            match number_now(&disk, zone, &other) {
+                Ok(number) if number == Some(file) => now = Some(other),
+                Ok(_) => {}
+                Err(e) => return self.broken(&e),
+            }
+        }
         let turns = (before.last_turn() > 0 && self.rng.one_in(2)).then(|| {
             let last = 1 + self.rng.below(before.last_turn());
             (1 + self.rng.below(last), last)
@@ -83,7 +92,12 @@ impl Work {
                 let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone));
                 let past = past.transpose().map_err(|e| format!("{name} cannot be read: {e}"))?;
                 let mut after = before.clone();
-                after.forget((zone, file, &path), &dropped, turns, &Arc::new(past.unwrap_or_default()))?;
+                after.forget(
+                    (zone, file, now.as_deref()),
+                    &dropped,
+                    turns,
+                    &Arc::new(past.unwrap_or_default()),
+                )?;
                 // from when it began, although what it would be is known only now
                 self.timeline.set(&name, at, vec![Some(before), Some(after.clone())]);
                 self.allow(&name, vec![Some(after.clone())]);

@@ -208,6 +208,8 @@ impl Work {
         match kind {
             _ if self.model.is_empty() => self.create(),
             0..2 => self.reopen(),
+            // what a device in trouble leaves of these, the model does not follow yet
+            2..5 | 19..23 if self.trouble != Trouble::None => self.step_beside(),
             2..5 => self.reap(),
             5..7 => self.back_up(),
             7..9 => self.scrub(),

@@ -145,17 +145,24 @@ impl ModelAgent {
         kept.find(|it| it.seen() == *found).ok_or_else(|| "no reaping leaves it so".into())
     }
 
+    /// The names of the files in a zone.
+    pub fn names(&self, zone: u16) -> Vec<String> {
+        self.zones[usize::from(zone)].working.files.keys().cloned().collect()
+    }
+
     /// What is there after files were forgotten, of which these generations had the numbers, and turns.
     pub fn forget(
         &mut self,
-        (zone, file, path): (u16, Inode, &str),
+        (zone, file, name): (u16, Inode, Option<&str>),
         dropped: &[u64],
         turns: Option<(u64, u64)>,
         past: &Arc<Past>,
     ) -> Result<(), String> {
         self.commit();
         let of = &mut self.zones[usize::from(zone)];
-        of.working.files.remove(path);
+        if let Some(name) = name {
+            of.working.files.remove(name);
+        }
         if zone == SEMANTIC {
             of.working.memory = of.working.memory.forgot(file, past)?;
         }
