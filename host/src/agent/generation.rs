@@ -197,6 +197,7 @@ impl Agent {
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
     pub async fn sleep(&self) {
         let mut running = self.place.running.lock().await;
+        let _policies = self.disk.keep_policies_off();
         if running.take().is_some()
             && let Err(e) = self.stand_by()
         {

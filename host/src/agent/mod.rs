@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{Disk, DiskInfo, Generation, StoreError};
+use zone_vfs::store::{Disk, DiskInfo, Generation, PoliciesOff, StoreError};
 
 use crate::host::HostShared;
 use crate::image::{FlatName, Image};
@@ -64,6 +64,26 @@ impl Drop for Running {
             Ok(()) | Err(StoreError::Busy) => {}
             Err(e) => tracing::error!("letting go of open files: {e}"),
         }
+    }
+}
+
+/// One's turn at an agent: nobody else works with it, and no policy moves its head.
+pub(crate) struct Entered<'a> {
+    _policies: PoliciesOff,
+    running: tokio::sync::MutexGuard<'a, Option<Running>>,
+}
+
+impl std::ops::Deref for Entered<'_> {
+    type Target = Option<Running>;
+
+    fn deref(&self) -> &Option<Running> {
+        &self.running
+    }
+}
+
+impl std::ops::DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut Option<Running> {
+        &mut self.running
     }
 }
 
@@ -137,13 +157,13 @@ impl Agent {
     }
 
     /// Waits for its turn at the agent. A turn whose caller went away in the middle has failed.
-    pub(crate) async fn enter(&self) -> Result<tokio::sync::MutexGuard<'_, Option<Running>>, AgentError> {
+    pub(crate) async fn enter(&self) -> Result<Entered<'_>, AgentError> {
         let mut running = self.place.running.lock().await;
         if self.disk.is_in_turn() {
             *running = None;
             self.settled_fail("its caller went away in the middle of it").await?;
         }
-        Ok(running)
+        Ok(Entered { _policies: self.disk.keep_policies_off(), running })
     }
 
     /// Brings the agent back into memory, where its last turn left it.

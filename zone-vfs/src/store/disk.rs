@@ -71,6 +71,8 @@ pub(super) struct Inner {
     /// The commit that is under way is a policy's, for which whoever comes waits: they asked for nothing that it has
     /// to do with.
     pub giving: bool,
+    /// How many keep policies off for now: [`PoliciesOff`].
+    policies_off: usize,
     /// A record that has nothing to do with a turn is on its way, which every other commit waits for: it is under way
     /// already, and waits for nothing but the log.
     pub beside: bool,
@@ -109,6 +111,17 @@ impl Drop for Underway {
     }
 }
 
+/// While it is held, no policy commits anything of the agent: its head stays where it is, unless its holder moves it.
+/// A policy passes the agent over, and comes to it another time.
+#[derive(Debug)]
+pub struct PoliciesOff(Arc<Disk>);
+
+impl Drop for PoliciesOff {
+    fn drop(&mut self) {
+        self.0.lock().policies_off -= 1;
+    }
+}
+
 impl std::ops::Deref for Underway {
     type Target = OpenTurn;
 
@@ -144,6 +157,7 @@ impl Disk {
             turn: None,
             committing: false,
             giving: false,
+            policies_off: 0,
             beside: false,
             withdraw: false,
             writer,
@@ -178,6 +192,13 @@ impl Disk {
     /// As [`lock`](Self::lock), once no commit of a policy's is under way.
     pub(super) fn lock_given(&self) -> MutexGuard<'_, Inner> {
         self.settled.wait_while(self.lock(), |it| it.giving).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps policies off for as long as what is returned is held, for who works with the head in several steps. Waits
+    /// for the commit of one that is under way.
+    pub fn keep_policies_off(self: &Arc<Self>) -> PoliciesOff {
+        self.lock_given().policies_off += 1;
+        PoliciesOff(self.clone())
     }
 
     pub(super) fn store(&self) -> Result<Arc<Shared>, StoreError> {
@@ -567,9 +588,9 @@ impl Inner {
         if self.turn.is_some() || self.committing { Err(StoreError::Busy) } else { Ok(()) }
     }
 
-    /// Whether there is no turn, no commit under way, and nothing to be committed.
+    /// Whether there is no turn, no commit under way, nothing to be committed, and nobody who keeps policies off.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.idle().is_ok() && self.pending.is_empty()
+        self.idle().is_ok() && self.pending.is_empty() && self.policies_off == 0
     }
 
     fn in_turn(&self) -> Result<&OpenTurn, StoreError> {

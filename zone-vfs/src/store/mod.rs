@@ -69,7 +69,7 @@ pub use self::backup::{
 pub use self::blob::MAX_PAYLOAD;
 pub use self::damaged::DamagedAgent;
 pub use self::diff::{DiskDifferences, ZoneDifferences};
-pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, wait};
+pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, PoliciesOff, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::forget::{Forget, Forgot};

@@ -95,13 +95,14 @@ fn who_is_woken_meanwhile_waits_for_a_commit_of_a_policy() {
     let device = Simulated::new(1);
     let store = start(&device);
     let a = learned(&store);
+    let head = a.head();
     device.hold("log");
     std::thread::scope(|scope| {
         let reaping = scope.spawn(|| store.reap(&versions(NOW, 0), false).unwrap().versions.events);
         device.wait_for_held();
         assert!(a.lock().giving);
         let turn = scope.spawn(|| a.begin(TurnStyle::Transaction, b""));
-        let paused = scope.spawn(|| fork(&store, &a, a.head(), "fork").map(drop));
+        let paused = scope.spawn(|| fork(&store, &a, head, "fork").map(drop));
         device.release();
         turn.join().unwrap().unwrap();
         paused.join().unwrap().unwrap();
@@ -113,4 +114,35 @@ fn who_is_woken_meanwhile_waits_for_a_commit_of_a_policy() {
     store.reap(&versions(NOW, 0), false).unwrap();
     assert_eq!(contents(&a, SEMANTIC, "fact"), 1);
     assert_eq!(store.scrub(false, &mut |_| {}).unwrap().findings, 0);
+}
+
+#[test]
+fn who_keeps_policies_off_finds_the_head_where_it_was() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = learned(&store);
+    device.hold("log");
+    std::thread::scope(|scope| {
+        let reaping = scope.spawn(|| store.reap(&versions(NOW, 0), false));
+        device.wait_for_held();
+        let held = scope.spawn(|| {
+            let off = a.keep_policies_off();
+            assert!(!a.lock().giving, "it waits for the commit that is under way");
+            off
+        });
+        device.release();
+        let _off = held.join().unwrap();
+        reaping.join().unwrap().unwrap();
+        let head = a.head();
+        assert_eq!(store.reap(&versions(NOW, 0), false).unwrap().versions.events, 0, "it is passed over");
+        assert_eq!(a.head(), head);
+        fork(&store, &a, head, "fork").unwrap();
+    });
+    store.reap(&versions(NOW, 0), false).unwrap();
+    assert_eq!(
+        store.reap(&versions(NOW, 0), true).unwrap().versions.events,
+        0,
+        "and comes to it another time"
+    );
+    assert_eq!(contents(&a, SEMANTIC, "fact"), 1);
 }
