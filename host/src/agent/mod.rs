@@ -15,6 +15,8 @@ mod run;
 mod seen;
 mod standing;
 mod template;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod zones;
 

@@ -35,6 +35,14 @@ pub(crate) fn config(variant: Variant) -> Config {
     config
 }
 
+/// The same results from wasmtime as it is without Dormouse: no slots, no epochs.
+#[cfg(test)]
+pub(crate) fn plain_config() -> Config {
+    let mut config = Config::new();
+    config.cranelift_nan_canonicalization(true).relaxed_simd_deterministic(true).max_wasm_stack(GUEST_STACK);
+    config
+}
+
 /// An engine whose linear memories lie in slots.
 #[derive(Clone)]
 pub(crate) struct SlotEngine {

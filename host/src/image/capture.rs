@@ -34,7 +34,7 @@ impl ImageStore {
         let lengths: Vec<u64> = memories.iter().map(|m| m.len() as u64).collect();
         let mut pages = Vec::new();
         for (index, memory) in memories.iter().enumerate() {
-            let ranges = candidates(memory, DirtyTracking::here()).map_err(ImageError::Map)?;
+            let ranges = candidates(memory, self.tracking).map_err(ImageError::Map)?;
             // SAFETY: the caller's promise.
             let bytes = unsafe { memory.bytes() };
             for page in ranges.into_iter().flatten() {
@@ -80,10 +80,11 @@ impl ImageStore {
         let mut fresh: Vec<(u16, u32, &[u8; PAGE])> = Vec::new();
         for (index, memory) in memories.iter().enumerate() {
             let index = index as u16;
-            let ranges = candidates(memory, DirtyTracking::here()).map_err(ImageError::Map)?;
+            let ranges = candidates(memory, self.tracking).map_err(ImageError::Map)?;
             // SAFETY: the caller's promise.
             let bytes = unsafe { memory.bytes() };
-            let before = BaseReader::new(mapped, usize::from(index), memory.was_copied());
+            let copied = memory.was_copied();
+            let before = BaseReader::new(mapped, usize::from(index), copied, self.tracking);
             for page in ranges.into_iter().flatten() {
                 let content = page_of(bytes, page);
                 let page = page as u32;
@@ -237,11 +238,11 @@ struct BaseReader<'a> {
 }
 
 impl<'a> BaseReader<'a> {
-    fn new(image: &'a Image, memory: usize, copied: bool) -> Self {
+    fn new(image: &'a Image, memory: usize, copied: bool, tracking: DirtyTracking) -> Self {
         Self {
             base: image.base_memory(memory),
             small: if copied { image.base.small(memory) } else { None },
-            compare: copied || image.rebased || DirtyTracking::here() == DirtyTracking::Comparison,
+            compare: copied || image.rebased || tracking == DirtyTracking::Comparison,
             name: image.base.name.to_string(),
         }
     }

@@ -79,7 +79,7 @@ impl SlotMemory {
     /// # Safety
     ///
     /// No guest code may run on the memory while the slice lives.
-    pub(super) unsafe fn bytes(&self) -> &[u8] {
+    pub(crate) unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: `size` bytes from `base` are mapped readable (an invariant of this type), and the
         // caller promises that nothing writes to them.
         unsafe { std::slice::from_raw_parts(self.base as *const u8, self.len()) }

@@ -12,6 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use uuid::Uuid;
 use zone_vfs::device::open_regular;
 
+use super::dirty::DirtyTracking;
 use super::fault::Watched;
 use super::format::{self, FlatHeader, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
@@ -33,6 +34,7 @@ pub struct ImageStore {
     flats_made: AtomicU64,
     /// Flat files of which a page could not be read, and nobody has asked for since.
     unreadable: Mutex<HashSet<FlatName>>,
+    pub(super) tracking: DirtyTracking,
 }
 
 /// Files that are open: those in use, and some that were used lately, so that a resume need not open
@@ -248,6 +250,7 @@ impl ImageStore {
             pages: Mutex::default(),
             flats_made: AtomicU64::new(0),
             unreadable: Mutex::default(),
+            tracking: DirtyTracking::here(),
         };
         store.remove_unfinished()?;
         Ok(store)
@@ -261,7 +264,14 @@ impl ImageStore {
             pages: Mutex::default(),
             flats_made: AtomicU64::new(0),
             unreadable: Mutex::default(),
+            tracking: self.tracking,
         }
+    }
+
+    /// Finds written pages by `tracking` rather than by what the machine offers.
+    #[cfg(test)]
+    pub(crate) fn with_tracking(self, tracking: DirtyTracking) -> Self {
+        Self { tracking, ..self }
     }
 
     pub(super) fn io(name: impl ToString) -> impl FnOnce(std::io::Error) -> ImageError {

@@ -1,0 +1,3 @@
+//! Tests of instances below the level of agents.
+
+mod programs;

@@ -1,0 +1,334 @@
+//! What a random program is: core modules, and the levels of a component that instantiate them.
+
+use std::fmt;
+
+use arbitrary::Unstructured;
+use wasm_encoder::{
+    ComponentBuilder, ComponentExportKind, ComponentValType, ExportKind, ImportSection, Module, ModuleArg,
+    PrimitiveValType, TypeSection,
+};
+use wasm_smith::{Config, InstructionKind, InstructionKinds};
+use wasmparser::{ExternalKind, Parser, Payload, TypeRef, ValType};
+
+use super::random::Random;
+
+/// Levels of nested components, at most.
+const MAX_DEPTH: usize = 3;
+/// Steps that all calls of one instance may take together.
+const FUEL: u32 = 10_000;
+/// Bytes that a module is made of.
+const SEED_BYTES: usize = 6_000;
+/// What linked modules import from.
+const FROM: &str = "from";
+
+/// A core module and what it exports.
+#[derive(Clone)]
+pub struct Core {
+    pub wasm: Vec<u8>,
+    pub functions: Vec<Function>,
+    /// Exported names of the memories that it defines, in order.
+    pub memories: Vec<String>,
+    /// What another module can import of it.
+    exports: Option<Vec<u8>>,
+}
+
+/// An exported function that the canonical ABI can lift.
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub name: String,
+    pub params: Vec<ValType>,
+    pub result: Option<ValType>,
+}
+
+/// One component level.
+#[derive(Clone, Default)]
+pub struct Level {
+    /// Nested components, each instantiated so many times.
+    pub nested: Vec<(Level, usize)>,
+    /// Core instances, each with the one of this level that it imports from.
+    pub cores: Vec<(Core, Option<usize>)>,
+}
+
+/// What an instance of a program is made of, in the order in which it comes to be.
+#[derive(Clone)]
+pub enum Part {
+    /// A core instance, and the part that it imports from.
+    Core(Core, Option<usize>),
+    /// The accessor that closes a level.
+    Accessor,
+}
+
+#[derive(Clone)]
+pub struct Program {
+    pub level: Level,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn level(f: &mut fmt::Formatter<'_>, it: &Level, depth: usize) -> fmt::Result {
+            for (nested, times) in &it.nested {
+                writeln!(f, "{:1$}component, {times} times:", "", 2 * depth)?;
+                level(f, nested, depth + 1)?;
+            }
+            for (core, from) in &it.cores {
+                let (bytes, functions) = (core.wasm.len(), core.functions.len());
+                writeln!(
+                    f,
+                    "{:1$}module of {bytes} bytes, {functions} functions, from {from:?}",
+                    "",
+                    2 * depth
+                )?;
+            }
+            Ok(())
+        }
+        level(f, &self.level, 0)
+    }
+}
+
+impl Program {
+    /// The first one that can be called.
+    pub fn new(random: &mut Random) -> Self {
+        let has_functions = |part: &Part| matches!(part, Part::Core(core, _) if !core.functions.is_empty());
+        loop {
+            let program = Level::new(random, 0).map(|level| Self { level });
+            if let Some(program) = program.filter(|it| it.parts().iter().any(has_functions)) {
+                return program;
+            }
+        }
+    }
+
+    pub fn parts(&self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        self.level.add_parts(&mut parts);
+        parts
+    }
+
+    /// The component: `fN` is the Nth function of all parts, in order.
+    pub fn component(&self) -> Vec<u8> {
+        self.level.builder().0.finish()
+    }
+}
+
+impl Level {
+    fn new(random: &mut Random, depth: usize) -> Option<Self> {
+        let mut level = Self::default();
+        if depth + 1 < MAX_DEPTH {
+            while random.once_in(3) && level.nested.len() < 2 {
+                let times = 1 + random.below(2);
+                level.nested.push((Self::new(random, depth + 1)?, times));
+            }
+        }
+        let first = Core::new(random, None)?;
+        level.cores.push((first.clone(), None));
+        if random.once_in(3) {
+            // the same module once more, with a state of its own
+            level.cores.push((first.clone(), None));
+        }
+        if random.once_in(2) && first.exports.is_some() {
+            level.cores.push((Core::new(random, first.exports.as_deref())?, Some(0)));
+        }
+        Some(level)
+    }
+
+    fn add_parts(&self, parts: &mut Vec<Part>) {
+        for (nested, times) in &self.nested {
+            for _ in 0..*times {
+                nested.add_parts(parts);
+            }
+        }
+        let first = parts.len();
+        parts.extend(
+            self.cores.iter().map(|(core, from)| Part::Core(core.clone(), from.map(|from| first + from))),
+        );
+        parts.push(Part::Accessor);
+    }
+
+    /// The level, and the types of the functions that it exports.
+    fn builder(&self) -> (ComponentBuilder, Vec<Function>) {
+        let mut builder = ComponentBuilder::default();
+        let mut exported = Vec::new();
+        for (nested, times) in &self.nested {
+            let (inner, functions) = nested.builder();
+            let component = builder.component(None, inner);
+            for _ in 0..*times {
+                let none: [(&str, ComponentExportKind, u32); 0] = [];
+                let instance = builder.instantiate(None, component, none);
+                for (index, function) in functions.iter().enumerate() {
+                    let aliased =
+                        builder.alias_export(instance, &format!("f{index}"), ComponentExportKind::Func);
+                    let name = format!("f{}", exported.len());
+                    builder.export(name.as_str(), ComponentExportKind::Func, aliased, None);
+                    exported.push(function.clone());
+                }
+            }
+        }
+        let mut instances = Vec::new();
+        for (core, from) in &self.cores {
+            let module = builder.core_module_raw(None, &core.wasm);
+            let arguments = from.map(|from| (FROM, ModuleArg::Instance(instances[from])));
+            let instance = builder.core_instantiate(None, module, arguments.into_iter().collect::<Vec<_>>());
+            instances.push(instance);
+            for function in &core.functions {
+                let core = builder.core_alias_export(None, instance, &function.name, ExportKind::Func);
+                let (ty, mut encoder) = builder.type_function(None);
+                let names: Vec<_> = (0..function.params.len()).map(|n| format!("p{n}")).collect();
+                let params =
+                    names.iter().map(String::as_str).zip(function.params.iter().map(|ty| lifted(*ty)));
+                encoder.params(params.collect::<Vec<_>>()).result(function.result.map(lifted));
+                let lift = builder.lift_func(None, core, ty, []);
+                let name = format!("f{}", exported.len());
+                builder.export(name.as_str(), ComponentExportKind::Func, lift, None);
+                exported.push(function.clone());
+            }
+        }
+        (builder, exported)
+    }
+}
+
+fn lifted(ty: ValType) -> ComponentValType {
+    ComponentValType::Primitive(match ty {
+        ValType::I32 => PrimitiveValType::U32,
+        ValType::I64 => PrimitiveValType::U64,
+        ValType::F32 => PrimitiveValType::F32,
+        ValType::F64 => PrimitiveValType::F64,
+        other => unreachable!("{other} is not lifted"),
+    })
+}
+
+fn is_liftable(ty: ValType) -> bool {
+    matches!(ty, ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64)
+}
+
+fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
+    use InstructionKind::{Control, Memory, Numeric, Parametric, Variable, Vector};
+    Config {
+        available_imports: available.map(<[u8]>::to_vec),
+        allowed_instructions: InstructionKinds::new(&[
+            Numeric, Vector, Parametric, Variable, Memory, Control,
+        ]),
+        allow_start_export: random.once_in(3),
+        // else most would end at their first call
+        disallow_traps: !random.once_in(8),
+        exceptions_enabled: false,
+        export_everything: true,
+        gc_enabled: false,
+        threads_enabled: false,
+        memory64_enabled: false,
+        reference_types_enabled: false,
+        shared_everything_threads_enabled: false,
+        memory_max_size_required: true,
+        max_memory32_bytes: 1 << 21,
+        min_memories: u32::from(!random.once_in(8)),
+        max_memories: 1 + random.below(3),
+        max_tables: 1,
+        max_table_elements: 100,
+        table_max_size_required: true,
+        min_funcs: 3,
+        max_funcs: 12,
+        min_globals: 2,
+        max_globals: 40,
+        min_types: 2,
+        max_types: 12,
+        max_imports: if available.is_some() { 10 } else { 0 },
+        max_instructions: 80,
+        max_data_segments: 6,
+        max_element_segments: 4,
+        max_elements: 10,
+        ..Config::default()
+    }
+}
+
+impl Core {
+    /// None where the seed is spent before there is a module.
+    fn new(random: &mut Random, available: Option<&[u8]>) -> Option<Self> {
+        let config = config(random, available);
+        let bytes = random.bytes(SEED_BYTES);
+        let mut module = wasm_smith::Module::new(config, &mut Unstructured::new(&bytes)).ok()?;
+        module.ensure_termination(FUEL).ok()?;
+        Some(Self::read(module.to_bytes(), available.is_none()))
+    }
+
+    fn read(wasm: Vec<u8>, is_importable: bool) -> Self {
+        let mut types = Vec::new();
+        let (mut functions, mut memories, mut globals, mut tables) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut imported_memories, mut exports) = (0, Vec::new());
+        for payload in Parser::new(0).parse_all(&wasm) {
+            match payload.unwrap() {
+                Payload::TypeSection(section) => {
+                    types.extend(section.into_iter_err_on_gc_types().map(Result::unwrap));
+                }
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        match import.unwrap().ty {
+                            TypeRef::Func(ty) => functions.push(ty),
+                            TypeRef::Memory(ty) => memories.push(ty),
+                            TypeRef::Global(ty) => globals.push(ty),
+                            TypeRef::Table(ty) => tables.push(ty),
+                            other => unreachable!("{other:?} is not imported"),
+                        }
+                    }
+                    imported_memories = memories.len();
+                }
+                Payload::FunctionSection(section) => {
+                    functions.extend(section.into_iter().map(Result::unwrap));
+                }
+                Payload::MemorySection(section) => memories.extend(section.into_iter().map(Result::unwrap)),
+                Payload::TableSection(section) => tables.extend(section.into_iter().map(|it| it.unwrap().ty)),
+                Payload::GlobalSection(section) => {
+                    globals.extend(section.into_iter().map(|it| it.unwrap().ty));
+                }
+                Payload::ExportSection(section) => {
+                    exports.extend(
+                        section
+                            .into_iter()
+                            .map(|it| it.map(|it| (it.name.to_owned(), it.kind, it.index)).unwrap()),
+                    );
+                }
+                _ => {}
+            }
+        }
+        let mut liftable = Vec::new();
+        let (mut all_types, mut all_imports) = (TypeSection::new(), ImportSection::new());
+        for ty in &types {
+            all_types.ty().func_type(&wasm_encoder::FuncType::try_from(ty.clone()).unwrap());
+        }
+        let mut defined = vec![None; memories.len() - imported_memories];
+        for (name, kind, index) in &exports {
+            let index = *index as usize;
+            let entity = match kind {
+                ExternalKind::Func => {
+                    let ty = &types[functions[index] as usize];
+                    if ty.params().iter().chain(ty.results()).all(|ty| is_liftable(*ty))
+                        && ty.results().len() <= 1
+                        && ty.params().len() <= 16
+                    {
+                        liftable.push(Function {
+                            name: name.clone(),
+                            params: ty.params().to_vec(),
+                            result: ty.results().first().copied(),
+                        });
+                    }
+                    wasm_encoder::EntityType::Function(functions[index])
+                }
+                ExternalKind::Memory => {
+                    if let Some(of) = index.checked_sub(imported_memories) {
+                        defined[of] = Some(name.clone());
+                    }
+                    wasm_encoder::EntityType::Memory(memories[index].into())
+                }
+                ExternalKind::Global => wasm_encoder::EntityType::Global(globals[index].try_into().unwrap()),
+                ExternalKind::Table => wasm_encoder::EntityType::Table(tables[index].try_into().unwrap()),
+                other => unreachable!("{other:?} is not exported"),
+            };
+            all_imports.import(FROM, name, entity);
+        }
+        let importable = is_importable.then(|| {
+            let mut module = Module::new();
+            module.section(&all_types).section(&all_imports);
+            module.finish()
+        });
+        let memories = defined.into_iter().map(|name| name.expect("everything is exported")).collect();
+        Self { wasm, functions: liftable, memories, exports: importable }
+    }
+}
