@@ -17,7 +17,7 @@ use wasmparser::{
 };
 
 use super::accessor;
-use super::resources::Exported;
+use super::resources::{self, Source};
 use super::scope::{SHIFT, Scope, State, TYPE_DROP, TYPE_HANDLE};
 use super::{Rewritten, Variant, module, names, refused};
 use crate::component::error::ComponentError;
@@ -27,13 +27,13 @@ use crate::component::refuse::{Place, Reason};
 type Outcome<T = ()> = Result<T, Error<ComponentError>>;
 
 /// Rewrites the outermost level and all within it.
-pub fn component(wasm: &[u8], variant: Variant, dropped: Vec<Exported>) -> Result<Rewritten, ComponentError> {
-    let mut rewriter = Rewriter {
-        scopes: Vec::new(),
-        variant,
-        dropped: dropped.into_iter(),
-        lowered: Vec::new().into_iter(),
-    };
+pub fn component(
+    wasm: &[u8],
+    variant: Variant,
+    sources: Vec<Option<Source>>,
+) -> Result<Rewritten, ComponentError> {
+    let mut rewriter =
+        Rewriter { scopes: Vec::new(), variant, sources: sources.into_iter(), drops: Vec::new().into_iter() };
     let mut out = Component::new();
     let result = rewriter
         .parse_component(&mut out, wasmparser::Parser::new(0), wasm)
@@ -54,10 +54,10 @@ pub fn component(wasm: &[u8], variant: Variant, dropped: Vec<Exported>) -> Resul
 struct Rewriter {
     scopes: Vec<Scope>,
     variant: Variant,
-    /// The resources of the `resource.drop`s to come.
-    dropped: std::vec::IntoIter<Exported>,
-    /// The functions that replace the `resource.drop`s of the current section.
-    lowered: std::vec::IntoIter<u32>,
+    /// Of all that [`resources::uses`] says of the sections to come.
+    sources: std::vec::IntoIter<Option<Source>>,
+    /// The functions that go with what the current section uses, where that is a resource type.
+    drops: std::vec::IntoIter<Option<u32>>,
 }
 
 fn lost(what: &str) -> Error<ComponentError> {
@@ -147,46 +147,52 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Aliases the functions that replace the `resource.drop`s of a section, which must come before it.
-    fn alias_drops(
-        &mut self,
-        out: &mut Component,
-        section: &wasmparser::ComponentCanonicalSectionReader<'_>,
-    ) -> Outcome {
+    /// Aliases the functions that go with the resource types that a section uses, which must come before it.
+    fn alias_drops(&mut self, out: &mut Component, payload: &Payload<'_>) -> Outcome {
         let mut aliases = ComponentAliasSection::new();
-        let mut lowered = Vec::new();
-        for function in section.clone() {
-            if !matches!(function?, CanonicalFunction::ResourceDrop { .. }) {
+        let mut drops = Vec::new();
+        for _ in resources::uses(payload)? {
+            let Some(source) = self.sources.next().ok_or_else(|| lost("a resource type"))? else {
+                drops.push(None);
                 continue;
-            }
-            let exported = self.dropped.next().ok_or_else(|| lost("a dropped resource"))?;
-            let scope = self.scope()?;
-            let function = if let Some(function) = scope.drops.get(&exported) {
-                *function
-            } else {
-                let name = names::drop(&exported.name);
-                let kind = ComponentExportKind::Func;
-                aliases.alias(Alias::InstanceExport { instance: exported.instance, kind, name: &name });
-                let function = scope.new_function();
-                scope.drops.insert(exported, function);
-                function
             };
-            lowered.push(function);
+            let scope = self.scope()?;
+            let function = match (scope.drops.get(&source), &source) {
+                (Some(function), _) => *function,
+                (None, Source::Import(_)) => return Err(lost("an imported resource type")),
+                (None, Source::Instance { instance, name }) => {
+                    let name = names::drop(name);
+                    let kind = ComponentExportKind::Func;
+                    aliases.alias(Alias::InstanceExport { instance: *instance, kind, name: &name });
+                    let function = scope.new_function();
+                    scope.drops.insert(source, function);
+                    function
+                }
+            };
+            drops.push(Some(function));
         }
         if !aliases.is_empty() {
             out.section(&aliases);
         }
-        self.lowered = lowered.into_iter();
+        self.drops = drops.into_iter();
         Ok(())
+    }
+
+    /// The name and function that go with a type that is handed on under `name`, where that is a resource type.
+    fn drop_beside(&mut self, kind: ComponentExternalKind, name: &str) -> Option<(String, u32)> {
+        if kind != ComponentExternalKind::Type {
+            return None;
+        }
+        self.drops.next().flatten().map(|function| (names::drop(name), function))
     }
 
     /// Counts what a section adds, before it is written.
     fn before(&mut self, out: &mut Component, payload: &Payload<'_>) -> Outcome {
+        self.alias_drops(out, payload)?;
         match payload {
             Payload::Version { .. } => self.open_level(out),
             Payload::ComponentTypeSection(section) => self.scope()?.types += section.count(),
             Payload::ComponentCanonicalSection(section) => {
-                self.alias_drops(out, section)?;
                 let scope = self.scope()?;
                 for function in section.clone() {
                     match function? {
@@ -314,6 +320,10 @@ impl ReencodeComponent for Rewriter {
             let ty = self.component_type_ref(import.ty)?;
             imports.import(extern_name(&import.name), ty);
             self.count(import.ty.kind())?;
+            if is_resource(&import.ty) {
+                imports.import(names::drop(import.name.name).as_str(), ComponentTypeRef::Func(TYPE_DROP));
+                self.scope()?.import_drop();
+            }
         }
         Ok(())
     }
@@ -329,6 +339,10 @@ impl ReencodeComponent for Rewriter {
             let index = self.component_external_index(export.kind, export.index);
             exports.export(extern_name(&export.name), export.kind.into(), index, ty);
             self.count(export.kind)?;
+            if let Some((name, function)) = self.drop_beside(export.kind, export.name.name) {
+                exports.export(name.as_str(), ComponentExportKind::Func, function, None);
+                self.scope()?.new_function();
+            }
         }
         Ok(())
     }
@@ -364,18 +378,26 @@ impl ReencodeComponent for Rewriter {
         for instance in section {
             match instance? {
                 ComponentInstance::Instantiate { component_index, args } => {
-                    let args = args.iter().map(|arg| {
+                    let mut new = Vec::with_capacity(args.len());
+                    for arg in &args {
                         let index = self.component_external_index(arg.kind, arg.index);
-                        (names::flat(arg.name), arg.kind.into(), index)
-                    });
-                    instances.instantiate(component_index, args.collect::<Vec<_>>());
+                        new.push((names::flat(arg.name), arg.kind.into(), index));
+                        if let Some((name, function)) = self.drop_beside(arg.kind, arg.name) {
+                            new.push((name.into(), ComponentExportKind::Func, function));
+                        }
+                    }
+                    instances.instantiate(component_index, new);
                 }
                 ComponentInstance::FromExports(exports) => {
-                    let exports = exports.iter().map(|export| {
+                    let mut new = Vec::with_capacity(exports.len());
+                    for export in &exports {
                         let index = self.component_external_index(export.kind, export.index);
-                        (extern_name(&export.name), export.kind.into(), index)
-                    });
-                    instances.export_items(exports.collect::<Vec<_>>());
+                        new.push((extern_name(&export.name), export.kind.into(), index));
+                        if let Some((name, function)) = self.drop_beside(export.kind, export.name.name) {
+                            new.push((name.into(), ComponentExportKind::Func, function));
+                        }
+                    }
+                    instances.export_items(new);
                 }
             }
         }
@@ -400,7 +422,7 @@ impl ReencodeComponent for Rewriter {
             let mut unique = new_name(&new.name).then_some(()).ok_or_else(|| new.name.to_string());
             let of_new = self.component_type_ref(*of)?;
             ty.export(new, of_new);
-            if let wasmparser::ComponentTypeRef::Type(wasmparser::TypeBounds::SubResource) = of {
+            if is_resource(of) {
                 let drop = names::drop(name.name);
                 ty.export(drop.as_str(), ComponentTypeRef::Func(TYPE_DROP));
                 if !new_name(&drop) {
@@ -425,12 +447,18 @@ impl ReencodeComponent for Rewriter {
         for declaration in Vec::from(declarations) {
             match declaration {
                 wasmparser::ComponentTypeDeclaration::Export { name, ty: of } => {
-                    let of = self.component_type_ref(of)?;
-                    ty.export(extern_name(&name), of);
+                    let of_new = self.component_type_ref(of)?;
+                    ty.export(extern_name(&name), of_new);
+                    if is_resource(&of) {
+                        ty.export(names::drop(name.name).as_str(), ComponentTypeRef::Func(TYPE_DROP));
+                    }
                 }
                 wasmparser::ComponentTypeDeclaration::Import(import) => {
                     let of = self.component_type_ref(import.ty)?;
                     ty.import(extern_name(&import.name), of);
+                    if is_resource(&import.ty) {
+                        ty.import(names::drop(import.name.name).as_str(), ComponentTypeRef::Func(TYPE_DROP));
+                    }
                 }
                 other => self.parse_component_type_declaration(&mut ty, other)?,
             }
@@ -456,12 +484,17 @@ impl ReencodeComponent for Rewriter {
         function: CanonicalFunction,
     ) -> Outcome {
         if let CanonicalFunction::ResourceDrop { .. } = function {
-            let function = self.lowered.next().ok_or_else(|| lost("a dropped resource"))?;
+            let function = self.drops.next().flatten().ok_or_else(|| lost("a dropped resource"))?;
             out.lower(function, []);
             return Ok(());
         }
         utils::parse_component_canonical(self, out, function)
     }
+}
+
+/// Whether an import or export of a type is a resource type that nothing else says more of.
+fn is_resource(ty: &wasmparser::ComponentTypeRef) -> bool {
+    matches!(ty, wasmparser::ComponentTypeRef::Type(wasmparser::TypeBounds::SubResource))
 }
 
 /// Defines [`TYPE_HANDLE`], the first type of every type space.

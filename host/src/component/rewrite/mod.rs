@@ -4,8 +4,8 @@
 //! compiling:
 //!
 //! - resources of imported interfaces become `u32` (the core ABI is the same), `[method]r.f` becomes
-//!   `method-r-f`, and each interface gains `drop-r` for every resource that it defines. The handles
-//!   that a guest holds are then plain numbers in its memory, and in a table of the host's own;
+//!   `method-r-f`, and each interface gains `drop-r` for every resource that it defines; wherever a
+//!   resource is handed on, between parts, that function is too. The handles that a guest holds are then plain numbers in its memory, and in a table of the host's own;
 //! - every level with state gains a core module, its *accessor*, that copies all mutable globals to
 //!   and from a memory of its own; nested components re-export their children's accessors;
 //! - in the restore variant active data segments are empty and start functions are gone, because
@@ -28,7 +28,7 @@ use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
 /// were refused before.
-pub const REWRITER_VERSION: u32 = 2;
+pub const REWRITER_VERSION: u32 = 3;
 
 /// What images depend on: which memories an instance has, in which order, and what lies where in those of
 /// accessors. Raise it only when that changes for a component that was accepted before: an agent whose image
@@ -104,7 +104,7 @@ pub(super) fn rewrite_admitted(wasm: &[u8], variant: Variant) -> Result<Rewritte
     if !wasmparser::Parser::is_component(wasm) {
         return Err(ComponentError::Rewriter("a core module must be wrapped first".to_owned()));
     }
-    encode::component(wasm, variant, resources::dropped(wasm)?)
+    encode::component(wasm, variant, resources::sources(wasm)?)
 }
 
 fn refused(reason: Reason, place: Place) -> ComponentError {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::resources::Exported;
+use super::resources::Source;
 use crate::component::module::ModuleInfo;
 
 /// Types that the rewriter puts in front of every component-level type space: `u32`, and
@@ -54,8 +54,10 @@ pub struct Scope {
     pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
     /// Component instances that have accessors.
     pub nested: Vec<(u32, Rc<State>)>,
-    /// The functions that drop handles, once they have been aliased.
-    pub drops: HashMap<Exported, u32>,
+    /// The functions that drop handles, once they have been imported or aliased.
+    pub drops: HashMap<Source, u32>,
+    /// Resource types imported by themselves.
+    resource_imports: u32,
 }
 
 impl Scope {
@@ -68,6 +70,13 @@ impl Scope {
     pub fn old_function(&mut self) {
         self.functions.push(self.function_count);
         self.function_count += 1;
+    }
+
+    /// Counts the function that is imported with a resource type.
+    pub fn import_drop(&mut self) {
+        let function = self.new_function();
+        self.drops.insert(Source::Import(self.resource_imports), function);
+        self.resource_imports += 1;
     }
 
     /// Counts a function that the rewriter adds, and returns its index.

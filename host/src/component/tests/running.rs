@@ -132,6 +132,87 @@ fn loading_brings_saved_globals_back() {
     assert_eq!(sums(&mut run), saved);
 }
 
+/// A part that gets a handle and drops it: `x` says how it comes by the type.
+fn eater(x: &str) -> String {
+    format!(
+        r#"(component $eater
+            {x}
+            (core func $drop (canon resource.drop $t))
+            (core module $m
+                (import "h" "drop" (func $d (param i32))) (global (mut i32) (i32.const 0))
+                (func (export "eat") (param i32) (call $d (local.get 0))))
+            (core instance $k (instantiate $m (with "h" (instance (export "drop" (func $drop))))))
+            (func (export "eat") (param "it" (own $t)) (canon lift (core func $k "eat"))))"#
+    )
+}
+
+#[test]
+fn parts_drop_what_was_handed_on_to_them_in_any_way() {
+    let as_instance = eater(
+        r#"(import "x" (instance $x (export "r" (type (sub resource))))) (alias export $x "r" (type $t))"#,
+    );
+    let by_itself = eater(r#"(import "x" (type $t (sub resource)))"#);
+    let bundled = format!(
+        r#"(instance $b (export "r" (type $r)))
+           {as_instance} (instance $e (instantiate $eater (with "x" (instance $b))))"#
+    );
+    let renamed = format!(
+        r#"(component $p (import "in" (type $in (sub resource))) (export "r" (type $in)))
+           (instance $b (instantiate $p (with "in" (type $r))))
+           {as_instance} (instance $e (instantiate $eater (with "x" (instance $b))))"#
+    );
+    let alone = format!(r#"{by_itself} (instance $e (instantiate $eater (with "x" (type $r))))"#);
+    let deep = format!(
+        r#"(component $outer
+               (import "in" (instance $in (export "r" (type (sub resource)))))
+               (alias export $in "r" (type $r))
+               (component $inner
+                   (import "in" (type $r (sub resource)))
+                   {by_itself}
+                   (instance $e (instantiate $eater (with "x" (type $r))))
+                   (export "eat" (func $e "eat")))
+               (instance $i (instantiate $inner (with "in" (type $r))))
+               (export "eat" (func $i "eat")))
+           (instance $b (export "r" (type $r)))
+           (instance $e (instantiate $outer (with "in" (instance $b))))"#
+    );
+    let whole = format!(r#"{as_instance} (instance $e (instantiate $eater (with "x" (instance $i))))"#);
+    for parts in [bundled, renamed, alone, deep, whole] {
+        let wasm = wat(&format!(
+            r#"(component
+                (import "a:b/i" (instance $i
+                    (export "r" (type $r (sub resource)))
+                    (export "[constructor]r" (func (result (own $r))))))
+                (alias export $i "r" (type $r))
+                {parts}
+                (component $main
+                    (import "r" (type $r (sub resource)))
+                    (import "make" (func $make (result (own $r))))
+                    (import "feed" (func $feed (param "it" (own $r))))
+                    (core func $lowered-make (canon lower (func $make)))
+                    (core func $lowered-feed (canon lower (func $feed)))
+                    (core module $m
+                        (import "h" "make" (func $make (result i32)))
+                        (import "h" "feed" (func $feed (param i32)))
+                        (func (export "go") (result i32) (local $h i32)
+                            (call $feed (local.tee $h (call $make)))
+                            (local.get $h)))
+                    (core instance $n (instantiate $m (with "h" (instance
+                        (export "make" (func $lowered-make)) (export "feed" (func $lowered-feed))))))
+                    (func (export "go") (result u32) (canon lift (core func $n "go"))))
+                (instance $n (instantiate $main
+                    (with "r" (type $r)) (with "make" (func $i "[constructor]r")) (with "feed" (func $e "eat"))))
+                (export "go" (func $n "go")))"#
+        ));
+        for variant in [Variant::Boot, Variant::Restore] {
+            let mut run = Running::start(&wasm, variant);
+            let made = [run.call("go"), run.call("go")];
+            assert_eq!(run.store.data().dropped, made, "{parts}");
+            assert_eq!(run.accessors.len(), 1);
+        }
+    }
+}
+
 #[test]
 fn the_restore_variant_starts_with_nothing_and_runs_nothing() {
     let wasm = wat(r#"(component
