@@ -76,7 +76,7 @@ build_python() {
   # A folder of its own, so that Python finds nothing else that lies beside the app.
   mkdir "$app"
   cp guest-examples/python-agent/*.py "$app/"
-  "$venv/bin/componentize-py" --quiet --wit-path wit --world agent \
+  "$venv/bin/componentize-py" --quiet --wit-path wit --world upgradable-agent \
     componentize app --python-path "$app" --output "$scratch/python.wasm"
   finish python-agent "$stamp" "$scratch/python.wasm"
 }

@@ -1,5 +1,5 @@
 // A JavaScript agent that goes on where it stopped: open files, a Map, a closure and a generator
-// survive a pause. Nothing here saves or loads anything.
+// survive a pause. `save` and `load` are for an upgrade to another version of the agent, and for nothing else.
 
 import lifecycle from "dormouse:agent/lifecycle@0.1.0";
 import clock from "wasi:clocks/monotonic-clock@0.2.0";
@@ -14,6 +14,9 @@ const JOURNAL = "/memory/episodic/journal.log";
 // The most memory `grow` hands out, in MiB, so that a typing error stays harmless.
 const MAX_GROW = 1024;
 const PAGE = 4096;
+
+// Starts that are remembered.
+const MAX_STARTS = 100;
 
 /** 0, 1, 1, 2, 3, 5, ... One number a turn; where it stands is nowhere but in this frame. */
 function* fibonacci() {
@@ -30,6 +33,7 @@ const facts = new Map();
 const numbers = fibonacci();
 const count = counter();
 const blocks = [];
+let starts = [];
 let turns = 0;
 let journal;
 let reader;
@@ -108,6 +112,7 @@ const commands = {
   ],
   entry: [() => (folder ??= entries("/workspace")).next().value ?? "(end)", 0],
   who: [who, 0],
+  starts: [() => starts.join("\n"), 0],
   write: [
     (path, text) => {
       writeFile(path, text);
@@ -159,4 +164,28 @@ export function handle(event) {
   } catch (error) {
     throw String(error?.message ?? error);
   }
+}
+
+/** The memory has come to life. */
+export function resumed(cause, generation) {
+  starts = [...starts.slice(1 - MAX_STARTS), `${cause} ${generation}`];
+}
+
+/** What another version of this agent is to know. */
+export function save() {
+  return encode(JSON.stringify({ format: 1, turns, facts: Object.fromEntries(facts) }));
+}
+
+/** Takes over what another version knew. */
+export function load(state) {
+  let known;
+  try {
+    known = JSON.parse(decode(state));
+  } catch (error) {
+    throw `the state is not understood: ${error?.message ?? error}`;
+  }
+  if (known?.format !== 1) throw "the state is not of format 1";
+  turns = Number(known.turns);
+  facts.clear();
+  for (const [key, value] of Object.entries(known.facts)) facts.set(key, value);
 }

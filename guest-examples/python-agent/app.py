@@ -1,9 +1,10 @@
 """A Python agent that goes on where it stopped: open files, a dict and a generator survive a pause.
 
-Nothing here saves or loads anything. The agent is ordinary Python that keeps its state in variables;
-Dormouse keeps the interpreter's memory and the open files for it.
+The agent is ordinary Python that keeps its state in variables; Dormouse keeps the interpreter's memory and the
+open files for it. `save` and `load` are for an upgrade to another version of the agent, and for nothing else.
 """
 
+import json
 import os
 import random
 import sys
@@ -19,6 +20,9 @@ JOURNAL = "/memory/episodic/journal.log"
 # The largest block that `grow` and `touch-pages` hand out, so that a typing error stays harmless.
 MAX_BLOCK = 1 << 30
 PAGE = 4096
+
+# Starts that are remembered.
+MAX_STARTS = 100
 
 
 def fibonacci():
@@ -40,7 +44,7 @@ class Agent:
         self.reader = None
         self.folder = None
         self.blocks = []
-        self.generation = None
+        self.starts = []
 
     def open_files(self):
         """Opens the journal twice, once: to append to it, and to read along behind."""
@@ -48,12 +52,21 @@ class Agent:
             self.journal = open(JOURNAL, "a", encoding="utf-8")
             self.reader = open(JOURNAL, "r", encoding="utf-8")
 
-    def reseed(self):
+    def resumed(self, cause, generation):
         """Two forks that share the state of a random generator would draw the same numbers."""
-        generation = lifecycle.generation()
-        if generation != self.generation:
-            self.generation = generation
-            random.seed(os.urandom(32))
+        random.seed(os.urandom(32))
+        self.starts = [*self.starts[1 - MAX_STARTS :], f"{cause} {generation}"]
+
+    def saved(self):
+        """What another version of this agent is to know."""
+        return json.dumps({"format": 1, "turns": self.turns, "facts": self.facts}).encode("utf-8")
+
+    def loaded(self, state):
+        """Takes over what another version knew."""
+        known = json.loads(state)
+        if known.get("format") != 1:
+            raise ValueError("the state is not of format 1")
+        self.turns, self.facts = int(known["turns"]), dict(known["facts"])
 
     def remember(self, key, value):
         """Keeps a value in the dict, and notes that in the journal through the file held open."""
@@ -95,6 +108,10 @@ class Agent:
             f"cause={cause} parent={parent} turns={self.turns}"
         )
 
+    def starts_told(self):
+        """The starts of its memory that it was told of: cause and generation."""
+        return "\n".join(self.starts)
+
     def write(self, path, text):
         """Writes a whole file."""
         with open(path, "w", encoding="utf-8") as file:
@@ -122,7 +139,6 @@ class Agent:
 
     def random(self):
         """Sixteen digits of the host's randomness, and eight of Python's own generator."""
-        self.reseed()
         return f"{os.urandom(8).hex()} {random.getrandbits(32):08x}"
 
     def time(self):
@@ -165,6 +181,7 @@ COMMANDS = {
     "line": (Agent.line, 0),
     "entry": (Agent.entry, 0),
     "who": (Agent.who, 0),
+    "starts": (Agent.starts_told, 0),
     "write": (Agent.write, 2),
     "read": (Agent.read, 1),
     "ls": (Agent.ls, 1),
@@ -180,7 +197,22 @@ agent = Agent()
 
 
 class WitWorld(wit_world.WitWorld):
-    """The exports of the world `dormouse:agent/agent`."""
+    """The exports of the world `dormouse:agent/upgradable-agent`."""
+
+    def resumed(self, cause: lifecycle.StartCause, generation: int) -> None:
+        """The memory has come to life."""
+        agent.resumed(cause.name.lower(), generation)
+
+    def save(self) -> bytes:
+        """For the component that takes this one's place."""
+        return agent.saved()
+
+    def load(self, state: bytes) -> None:
+        """From the component before."""
+        try:
+            agent.loaded(state)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Err(f"the state is not understood: {error}") from error
 
     def handle(self, event: Event) -> Reply:
         """One turn: a command as text, such as `remember colour blue`."""

@@ -10,6 +10,7 @@
 //! | [`shared`] | zones that several agents mount |
 //! | [`crowd`] | a thousand forks alive in one process |
 //! | [`forgets`] | what is forgotten is in no byte of the store |
+//! | [`fair`] | guests that compute without end, and those beside them |
 //! | [`files`] | files between the operator and zones |
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
@@ -19,6 +20,7 @@
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
+//! | [`upgrade`] | another component for an agent, and what tells it that its memory comes to life |
 //! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`goldens`] | stores and backups that were written earlier |
 //! | [`operator`] | `zone`, `logs`, `ps`: tables, JSON, what reaches a terminal |
@@ -30,6 +32,7 @@ mod continuity;
 mod crowd;
 mod diffs;
 mod errors;
+mod fair;
 mod files;
 mod forgets;
 mod found;
@@ -44,5 +47,6 @@ mod rewind;
 mod shared;
 mod stops;
 mod unreadable;
+mod upgrade;
 mod upkeep;
 mod versions;

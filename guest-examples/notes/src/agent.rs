@@ -5,7 +5,9 @@ use std::fs::{self, File, ReadDir};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::bindings::StartCause;
 use crate::command::Command;
+use crate::handover;
 use crate::life::{self, Dice};
 use crate::load::{self, Ballast};
 use crate::zones;
@@ -24,7 +26,11 @@ pub struct Agent {
     ballast: Ballast,
     journal: Option<Journal>,
     folder: Option<ReadDir>,
+    starts: Vec<String>,
 }
+
+/// Starts that are remembered.
+const STARTS: usize = 100;
 
 /// The journal, open twice: to append to it, and to read along behind.
 struct Journal {
@@ -63,7 +69,27 @@ impl Agent {
             ballast: Ballast::default(),
             journal: None,
             folder: None,
+            starts: Vec::new(),
         }
+    }
+
+    /// Its memory has come to life.
+    pub fn resumed(&mut self, cause: StartCause, generation: u64) {
+        let many = self.starts.len().saturating_sub(STARTS - 1);
+        self.starts.drain(..many);
+        self.starts.push(format!("{} {generation}", life::cause(cause)));
+    }
+
+    /// What another version of it is to know.
+    pub fn save(&self) -> Vec<u8> {
+        let facts = self.facts.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        handover::write(self.turns, self.notes.iter().map(String::as_str), facts)
+    }
+
+    /// An agent that knows what another version saved.
+    pub fn load(state: &[u8]) -> Result<Self, String> {
+        let (turns, notes, facts) = handover::read(state)?;
+        Ok(Self { turns, notes, facts, ..Self::new() })
     }
 
     /// One turn.
@@ -87,6 +113,7 @@ impl Agent {
             Command::Line => self.line().map_err(told),
             Command::Entry => self.entry().map_err(told),
             Command::Who => Ok(life::who(self.turns)),
+            Command::Starts => Ok(self.starts.join("\n")),
             Command::Random => {
                 let host = wasip2::random::random::get_random_u64();
                 Ok(format!("{host:016x} {:016x}", self.dice.roll()))

@@ -3,6 +3,6 @@
 
 wit_bindgen::generate!({
     path: "../../wit",
-    world: "dormouse:agent/agent",
+    world: "dormouse:agent/upgradable-agent",
     pub_export_macro: true,
 });

@@ -27,6 +27,8 @@ pub enum Command {
     Entry,
     /// What the host says about this agent.
     Who,
+    /// The starts of its memory that it was told of: cause and generation.
+    Starts,
     /// Random numbers: of the host, and of a generator seeded anew after each start.
     Random,
     /// The clocks.
@@ -80,6 +82,7 @@ impl Command {
             "line" => Self::Line,
             "entry" => Self::Entry,
             "who" => Self::Who,
+            "starts" => Self::Starts,
             "random" => Self::Random,
             "time" => Self::Time,
             "write" => pair().map(|(path, text)| Self::Write(path, text))?,

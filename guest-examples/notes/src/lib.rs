@@ -3,6 +3,7 @@
 //!
 //! - [`command`] reads the text of an event,
 //! - [`agent`] holds the state and what each command does with it,
+//! - [`handover`] is what it hands to another version of itself,
 //! - [`zones`] is where its files lie,
 //! - [`life`] is what the host tells about the agent,
 //! - [`load`] takes memory and time, for whoever wants to measure or to test a limit.
@@ -10,20 +11,21 @@
 mod agent;
 mod bindings;
 mod command;
+mod handover;
 mod life;
 mod load;
 mod zones;
 
 use std::cell::RefCell;
 
-use bindings::{Event, Guest, Reply};
+use bindings::{Event, Guest, Reply, StartCause};
 
 thread_local! {
     /// The agent's whole state; it lives as long as the agent does.
     static AGENT: RefCell<agent::Agent> = RefCell::new(agent::Agent::new());
 }
 
-/// The exports of the world `dormouse:agent/agent`.
+/// The exports of the world `dormouse:agent/upgradable-agent`.
 struct Notes;
 
 impl Guest for Notes {
@@ -35,6 +37,20 @@ impl Guest for Notes {
         let command = command::Command::parse(text.trim())?;
         let answer = AGENT.with_borrow_mut(|agent| agent.run(command))?;
         Ok(Reply { payload: answer.into_bytes() })
+    }
+
+    fn resumed(cause: StartCause, generation: u64) {
+        AGENT.with_borrow_mut(|agent| agent.resumed(cause, generation));
+    }
+
+    fn save() -> Result<Vec<u8>, String> {
+        Ok(AGENT.with_borrow(agent::Agent::save))
+    }
+
+    fn load(state: Vec<u8>) -> Result<(), String> {
+        let loaded = agent::Agent::load(&state)?;
+        AGENT.with_borrow_mut(|agent| *agent = loaded);
+        Ok(())
     }
 }
 

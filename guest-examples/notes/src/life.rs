@@ -7,19 +7,24 @@ use crate::bindings::dormouse::agent::lifecycle::{self, StartCause};
 /// One line on who this agent is and how it came to run.
 pub fn who(turns: u64) -> String {
     let me = lifecycle::identity();
-    let cause = match lifecycle::cause() {
-        StartCause::Created => "created",
-        StartCause::Resumed => "resumed",
-        StartCause::Forked => "forked",
-        StartCause::Rewound => "rewound",
-        StartCause::Upgraded => "upgraded",
-    };
+    let cause = cause(lifecycle::cause());
     let parent = lifecycle::parent().unwrap_or_else(|| "-".into());
     let generation = lifecycle::generation();
     format!(
         "id={} name={} generation={generation} cause={cause} parent={parent} turns={turns}",
         me.id, me.name
     )
+}
+
+/// The word for a cause.
+pub fn cause(cause: StartCause) -> &'static str {
+    match cause {
+        StartCause::Created => "created",
+        StartCause::Resumed => "resumed",
+        StartCause::Forked => "forked",
+        StartCause::Rewound => "rewound",
+        StartCause::Upgraded => "upgraded",
+    }
 }
 
 /// A generator of random numbers in the guest's own memory (splitmix64, Steele and others 2014).

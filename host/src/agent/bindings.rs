@@ -17,6 +17,7 @@ mod generated {
 
 pub(crate) use self::generated::Agent as AgentWorld;
 use self::generated::dormouse::agent::lifecycle;
+pub(crate) use self::generated::dormouse::agent::lifecycle::StartCause;
 pub(crate) use self::generated::dormouse::agent::types::Event as WitEvent;
 
 impl lifecycle::Host for GuestState {
@@ -35,14 +36,21 @@ impl lifecycle::Host for GuestState {
         Ok(self.lifecycle.parent.clone())
     }
 
-    fn cause(&mut self) -> wasmtime::Result<lifecycle::StartCause> {
+    fn cause(&mut self) -> wasmtime::Result<StartCause> {
         self.touched.environment = true;
-        Ok(match self.lifecycle.start {
-            Start::Created => lifecycle::StartCause::Created,
-            Start::Resumed => lifecycle::StartCause::Resumed,
-            Start::Forked => lifecycle::StartCause::Forked,
-            Start::Rewound => lifecycle::StartCause::Rewound,
-        })
+        Ok(self.lifecycle.start.into())
+    }
+}
+
+impl From<Start> for StartCause {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::Created => StartCause::Created,
+            Start::Resumed => StartCause::Resumed,
+            Start::Forked => StartCause::Forked,
+            Start::Rewound => StartCause::Rewound,
+            Start::Upgraded => StartCause::Upgraded,
+        }
     }
 }
 

@@ -53,12 +53,43 @@ pub enum AgentError {
     /// The turn ran longer than it may: it failed, and the agent stands where it stood before.
     #[error("the turn failed: it ran longer than {0:?}")]
     Timeout(std::time::Duration),
+    /// The turn used more processor time than it may: it failed, and the agent stands where it stood before.
+    #[error("the turn failed: {}", crate::code::OutOfTime(*.0))]
+    CpuTime(std::time::Duration),
     /// The component did not come to an end of its own instantiation.
     #[error("the component was still starting after {0:?}: what it does as it is instantiated does not end")]
     GenesisTime(std::time::Duration),
     /// The turn was cancelled: the agent stands where it stood before.
     #[error("the turn was cancelled")]
     Cancelled,
+    /// The agent itself would not be upgraded: it stands where it stood before.
+    #[error("the upgrade failed: `{of}` of the {} component answered: {text}", if *.of == "save" { "old" } else { "new" })]
+    Upgrade {
+        /// The export that was called.
+        of: &'static str,
+        /// Its answer.
+        text: String,
+    },
+    /// What `save` returned is over the limit: the agent stands where it stood before.
+    #[error(
+        "the upgrade failed: `save` of the old component returned {len} bytes, and at most {limit} are handed over"
+    )]
+    StateTooLarge {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A component of another world than the agent it was meant for.
+    #[error("the component is of the world {found}, and agent `{agent}` of {wanted}")]
+    UpgradeWorld {
+        /// The agent's name.
+        agent: String,
+        /// The component's world.
+        found: &'static str,
+        /// The agent's.
+        wanted: &'static str,
+    },
     /// What was asked needs another world.
     #[error("agent `{agent}` is of the world {found}: {wanted}")]
     World {

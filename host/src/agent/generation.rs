@@ -83,13 +83,21 @@ impl Agent {
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
-        let component = standing.about.component;
-        let mapped = image.reference().base().clone();
-        *running = Some(Running { live, image, mapped, component, starts, disk: self.disk.clone() });
+        *running = Some(Running {
+            live,
+            mapped: image.reference().base().clone(),
+            image,
+            component: standing.about.component,
+            component_name: standing.component_name(),
+            starts,
+            cpu_time: standing.agent.cpu_time,
+            to_tell: standing.template.optional.resumed,
+            disk: self.disk.clone(),
+        });
         Ok(Resumed { generation: standing.number, took, was_live: false, warm, memory })
     }
 
-    fn state(&self, identity: &Identity, generation: &GenerationAbout, starts: u64) -> GuestState {
+    pub(super) fn state(&self, identity: &Identity, generation: &GenerationAbout, starts: u64) -> GuestState {
         GuestState {
             table: generation.handles.clone(),
             args: identity.args.clone(),
@@ -258,8 +266,11 @@ impl Agent {
         *running = None;
         // turns after that generation have not happened to whom stands there
         *self.place.seen() = None;
+        let agent = self.about_with(&about)?.map(|agent| journal::encode(&agent)).transpose()?;
         let about = journal::encode(&about)?;
-        let number = await_done(&self.disk, |done| self.disk.rewind(to, &about, done)).await?;
+        let rewind = |done| self.disk.rewind_as(to, &about, agent.as_deref(), done);
+        let number = await_done(&self.disk, rewind).await?;
+        self.place.forget_standing();
         self.host.archive_later(&self.disk, number);
         Ok(number)
     }
@@ -298,7 +309,10 @@ impl Agent {
             about.image = Some(image.reference().clone());
         }
         about.handles = self.inherited(about.handles);
-        let mut agent: AgentAbout = journal::decode(&info.about)?;
+        let mut agent = match self.about_with(&about)? {
+            Some(agent) => agent,
+            None => journal::decode(&info.about)?,
+        };
         agent.parent = Some(info.name);
         let new = NewAgent {
             name: String::new(),
@@ -314,6 +328,20 @@ impl Agent {
         drop(running);
         self.host.archive_forks(&self.disk, at, &disks);
         Ok(disks.into_iter().map(|disk| self.host.adopt(disk)).collect())
+    }
+
+    /// What the host keeps about the agent once it stands at a generation of which `about` is: none where that is what
+    /// it keeps now. An upgrade lies between then.
+    fn about_with(&self, about: &GenerationAbout) -> Result<Option<AgentAbout>, AgentError> {
+        let mut agent = self.about()?;
+        if agent.world == World::Command || agent.component == about.component {
+            return Ok(None);
+        }
+        agent.component = about.component;
+        if let Some(name) = &about.component_name {
+            agent.component_name.clone_from(name);
+        }
+        Ok(Some(agent))
     }
 
     /// The handles that a fork gets: what is open in a zone that begins anew is closed.

@@ -1,12 +1,13 @@
 //! A live instance.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, TypedFunc};
+use wasmtime::{Store, UpdateDeadline};
 
 use super::AgentError;
-use crate::code::SlotEngine;
+use crate::code::{CpuTime, SlotEngine};
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
 use crate::image::{Image, Ready, SlotMemory, with_memories};
 use crate::wasi::GuestState;
@@ -37,7 +38,10 @@ impl Live {
         let mut store = Store::new(&engine.engine, state);
         store.limiter(|state| &mut state.limits);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
+        let fair = engine.fair.clone();
+        store.epoch_deadline_callback(move |mut guest| {
+            Ok(UpdateDeadline::YieldCustom(1, guest.data_mut().cpu.tick(&fair)?))
+        });
         let (instance, memories) = with_memories(pre.instantiate_async(&mut store)).await;
         let instance = instance.map_err(|e| instantiate(&e))?;
         let mut save = Vec::with_capacity(accessors.len());
@@ -93,6 +97,12 @@ impl Live {
     fn ready(&self) -> Option<Ready<'_>> {
         let (memory, _) = self.accessor_memory()?;
         Some(Ready { image: self.loaded.as_ref()?, memory, block: LOAD_BLOCK })
+    }
+
+    /// Counts the processor time of a call, which may use `limit`.
+    pub fn begin_call(&mut self, limit: Option<Duration>) -> Arc<CpuTime> {
+        self.store.set_epoch_deadline(1);
+        self.store.data_mut().cpu.begin(limit)
     }
 
     async fn load(&mut self, mask: u64) -> Result<(), AgentError> {

@@ -10,6 +10,7 @@ mod forget;
 mod generation;
 mod instance;
 mod name;
+mod optional;
 mod quota;
 mod run;
 mod seen;
@@ -18,6 +19,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod upgrade;
 mod zones;
 
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub use self::name::{AgentName, InvalidName};
 pub use self::quota::{InvalidQuota, QuotaOption};
 pub use self::run::{RunOptions, RunOutcome};
 pub use self::turn::{Event, MAX_EVENT_ID, MAX_PAYLOAD, TurnReport};
+pub use self::upgrade::{MAX_STATE, UpgradeOptions, Upgraded};
 pub use self::zones::{MountOption, ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;
@@ -55,7 +58,12 @@ pub(crate) struct Running {
     pub mapped: FlatName,
     /// What it is an instance of.
     pub component: [u8; 32],
+    pub component_name: String,
     pub starts: u64,
+    /// Processor time of a turn.
+    pub cpu_time: Option<Duration>,
+    /// It is still to be told that it has come to life: its first turn does that.
+    pub to_tell: bool,
     pub disk: Arc<Disk>,
 }
 

@@ -8,8 +8,9 @@ use zone_vfs::id::{GenerationNumber, Turn};
 use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 
 use super::generation::await_done;
-use super::turn::trap_reason;
+use super::turn::failed;
 use super::{Agent, AgentError, Live};
+use crate::code::metered;
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Mounts, Start, Stdio};
 
@@ -57,7 +58,7 @@ impl Agent {
         let about: AgentAbout = journal::decode(&info.about)?;
         let template = self.template_of(&about.component).await?;
         let genesis = template.genesis(&self.host.images).await?;
-        let limits = self.limits(&about);
+        let (limits, cpu_time) = (self.limits(&about), self.cpu_time(&about));
         genesis.fits(&limits)?;
         let event = EventRecord::Run(options.args.clone());
         let starts = self.generation_about(&self.disk.generation(info.head)?)?.starts + 1;
@@ -93,9 +94,10 @@ impl Agent {
         let mut memories = Vec::new();
         let ended = {
             let whole = async {
-                let live = made.await?;
+                let mut live = made.await?;
                 memories.clone_from(&live.memories);
-                Ok(call_run(live).await)
+                let time = live.begin_call(cpu_time);
+                Ok(metered(time, call_run(live)).await)
             };
             let limit = options.timeout;
             let timeout = async {
@@ -146,6 +148,7 @@ impl Agent {
             Ended::Exit(status) => {
                 let about = GenerationAbout {
                     component,
+                    component_name: Some(self.about()?.component_name),
                     layout: crate::component::LAYOUT_VERSION,
                     image: None,
                     handles: HandleTable::default(),
@@ -202,7 +205,10 @@ async fn call_run(mut live: Live) -> Ended {
         Ok((Err(()),)) => Ended::Exit(1),
         Err(e) => match e.downcast_ref::<Exit>() {
             Some(exit) => Ended::Exit(exit.0),
-            None => Ended::Trapped(trap_reason(&e)),
+            None => match failed(&e) {
+                AgentError::Trap { reason } => Ended::Trapped(reason),
+                e => Ended::Stopped(e),
+            },
         },
     }
 }

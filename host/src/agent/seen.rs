@@ -65,7 +65,7 @@ impl Agent {
         }
         match journal::decode(&self.disk.payload(&record.event)?)? {
             EventRecord::Event { id, .. } => Ok(Some((id, journal::decode(&self.disk.payload(outcome)?)?))),
-            EventRecord::Run(_) => Ok(None),
+            EventRecord::Run(_) | EventRecord::Upgrade { .. } => Ok(None),
         }
     }
 

@@ -1,6 +1,7 @@
 //! How a sleeping agent stands: what a resume needs, read and decoded once for each generation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use zone_vfs::id::GenerationNumber;
 
@@ -60,7 +61,17 @@ pub(crate) struct Identity {
     pub env: Arc<[(String, String)]>,
     pub mounts: Mounts,
     pub limits: MemoryLimits,
+    /// Processor time of a turn.
+    pub cpu_time: Option<Duration>,
     lifecycle: Lifecycle,
+}
+
+impl Standing {
+    /// What people call the component that the memory belongs to.
+    pub fn component_name(&self) -> String {
+        let known = self.about.component_name.clone();
+        known.or_else(|| self.agent.args.first().cloned()).unwrap_or_default()
+    }
 }
 
 impl Identity {
@@ -72,8 +83,12 @@ impl Identity {
 impl Agent {
     /// What stays the same, of an agent that takes events.
     pub(super) fn identity(&self) -> Result<Identity, AgentError> {
+        self.identity_of(&self.about()?)
+    }
+
+    /// As [`identity`](Self::identity), were `about` what the host keeps about it.
+    pub(super) fn identity_of(&self, about: &AgentAbout) -> Result<Identity, AgentError> {
         let info = self.disk.info()?;
-        let about: AgentAbout = journal::decode(&info.about)?;
         if about.world == World::Command {
             return Err(AgentError::World {
                 agent: info.name,
@@ -82,14 +97,26 @@ impl Agent {
             });
         }
         let lifecycle = Lifecycle::of(&info, 0, Start::Resumed);
-        let limits = self.limits(&about);
-        let args = std::iter::once(about.component_name).chain(about.args).collect();
-        Ok(Identity { args, env: about.env.into(), mounts: Mounts::of(&info.zones), limits, lifecycle })
+        let (limits, cpu_time) = (self.limits(about), self.cpu_time(about));
+        let args = std::iter::once(&about.component_name).chain(&about.args).cloned().collect();
+        Ok(Identity {
+            args,
+            env: about.env.clone().into(),
+            mounts: Mounts::of(&info.zones),
+            limits,
+            cpu_time,
+            lifecycle,
+        })
     }
 
     /// The bounds on the agent's memory: its own, or else the host's.
     pub(super) fn limits(&self, about: &AgentAbout) -> MemoryLimits {
         self.host.options.memory.with(about.max_memory)
+    }
+
+    /// The bound on the processor time of a turn.
+    pub(super) fn cpu_time(&self, about: &AgentAbout) -> Option<Duration> {
+        about.max_cpu.or(self.host.options.cpu_time)
     }
 
     /// How the agent stands at its head.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wasmtime::component::InstancePre;
 
+use super::optional::Optional;
 use super::{AgentError, Live};
 use crate::code::{Code, CodeCache, CodeKey, SlotEngine};
 use crate::component;
@@ -23,6 +24,8 @@ pub(crate) struct Template {
     pub key: CodeKey,
     pub world: World,
     pub accessors: Vec<String>,
+    /// What it exports besides what its world must.
+    pub optional: Optional,
     pub boot: Boot,
     restore: InstancePre<GuestState>,
     engine: SlotEngine,
@@ -71,6 +74,8 @@ struct GenesisAbout {
     touched: Touched,
 }
 
+impl journal::Record for GenesisAbout {}
+
 impl Template {
     pub fn new(
         key: CodeKey,
@@ -84,7 +89,9 @@ impl Template {
             .restore_linker
             .instantiate_pre(&code.restore)
             .map_err(|e| AgentError::Instantiate(format!("{e:#}")))?;
+        let optional = if world == World::Agent { Optional::of(&restore)? } else { Optional::default() };
         Ok(Self {
+            optional,
             genesis_time: options.genesis_time,
             limits: options.memory,
             key,

@@ -10,6 +10,7 @@ use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 use super::bindings::{AgentWorld, WitEvent};
 use super::generation::await_done;
 use super::{Agent, AgentError, Running};
+use crate::code::{OutOfTime, metered};
 use crate::image::FlatName;
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
@@ -105,7 +106,8 @@ impl Agent {
         let id = event.id.clone();
         let limit = self.host.options.turn_time;
         let called = {
-            let call = call_handle(now, event);
+            let time = now.live.begin_call(now.cpu_time);
+            let call = metered(time, call_handle(now, event));
             tokio::select! {
                 result = call => result,
                 () = &mut cancel => Err(AgentError::Cancelled),
@@ -174,7 +176,7 @@ impl Agent {
 
     /// That a page of the instance's memory could not be read, where that is so; the file is then looked at anew before
     /// it is used again.
-    fn unreadable(&self, now: &Running) -> Option<AgentError> {
+    pub(super) fn unreadable(&self, now: &Running) -> Option<AgentError> {
         now.live.is_unreadable().then(|| {
             self.host.images.note_unreadable(&now.mapped);
             self.place.forget_standing();
@@ -199,6 +201,7 @@ impl Agent {
             let state = now.live.store.data_mut();
             let about = GenerationAbout {
                 component: now.component,
+                component_name: Some(now.component_name.clone()),
                 layout: crate::component::LAYOUT_VERSION,
                 image: Some(image.reference().clone()),
                 handles: state.table.detached(),
@@ -214,7 +217,7 @@ impl Agent {
 
     /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and
     /// what the turn left is kept beside.
-    async fn fail(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
+    pub(super) async fn fail(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
         *running = None;
         match self.settled_fail(&reason.to_string()).await {
             Ok(()) => reason,
@@ -226,7 +229,7 @@ impl Agent {
     }
 
     /// A commit was refused (a full disk, say): nothing of the turn took effect.
-    async fn give_up(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
+    pub(super) async fn give_up(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
         *running = None;
         if let Err(e) = self.abandon().await {
             tracing::error!("going back after a refused commit: {e}");
@@ -236,15 +239,27 @@ impl Agent {
 }
 
 async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, String>, AgentError> {
-    let trap = |e: wasmtime::Error| AgentError::Trap { reason: trap_reason(&e) };
     let store = &mut now.live.store;
     store.set_epoch_deadline(1);
     let world = AgentWorld::new(&mut *store, &now.live.instance).map_err(|e| {
         AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}"))
     })?;
     let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
-    let reply = world.call_handle(&mut *store, &event).await.map_err(trap)?;
+    if now.to_tell {
+        now.live.call_resumed().await?;
+        now.to_tell = false;
+    }
+    let store = &mut now.live.store;
+    let reply = world.call_handle(&mut *store, &event).await.map_err(|e| failed(&e))?;
     Ok(reply.map(|reply| reply.payload))
+}
+
+/// Why a call of the guest's did not return.
+pub(super) fn failed(e: &wasmtime::Error) -> AgentError {
+    match e.downcast_ref::<OutOfTime>() {
+        Some(OutOfTime(limit)) => AgentError::CpuTime(*limit),
+        None => AgentError::Trap { reason: trap_reason(e) },
+    }
 }
 
 /// What happened: the trap's own words, then the top of the guest's backtrace.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use zone_vfs::contract::{Principal, ZoneKind};
@@ -29,7 +31,12 @@ fn refuse_own_options(args: &[String]) -> anyhow::Result<()> {
     }
 }
 
-pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyhow::Result<u8> {
+pub async fn new(
+    host: &Host,
+    a: NewArguments,
+    max_memory: Option<u64>,
+    max_cpu: Option<Duration>,
+) -> anyhow::Result<u8> {
     let name = AgentName::new(&a.name)?;
     refuse_own_options(&a.args)?;
     let component = run::read_component(&a.component)?;
@@ -39,6 +46,7 @@ pub async fn new(host: &Host, a: NewArguments, max_memory: Option<u64>) -> anyho
         zones: a.zone,
         component_name: a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         max_memory,
+        max_cpu,
     };
     if host.store()?.find(name.as_str())?.is_some() {
         return Err(StoreError::NameTaken(name.to_string()).into());
@@ -158,6 +166,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
             Start::Created => "new",
             Start::Forked => "forked",
             Start::Rewound => "rewound",
+            Start::Upgraded => "upgraded",
             Start::Resumed if about.world == World::Command => "ended",
             Start::Resumed => "asleep",
         }

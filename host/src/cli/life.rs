@@ -155,6 +155,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Rewound(to) => format!("rewound to {to}"),
         Cause::Operated => "operator".into(),
         Cause::Reaped { .. } => "reaped".into(),
+        Cause::Upgraded => "upgraded".into(),
         Cause::Side(reason) => format!("side: {}", reason.lines().next().unwrap_or_default()),
     }
 }

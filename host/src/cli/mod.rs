@@ -15,6 +15,7 @@ mod send;
 mod stop;
 mod storage;
 mod terminal;
+mod upgrade;
 mod words;
 mod zone;
 
@@ -119,6 +120,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
+    options.cpu_time = arguments.max_cpu;
     if let Some(bytes) = cache()? {
         // for content as for the trees of zones
         options.store.cache = bytes / 2;
@@ -152,7 +154,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     let host = open(options, arguments.wait).await.map_err(|e| output::of_store(e, &folder))?;
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,
-        Command::New(a) => agents::new(&host, a, arguments.max_memory).await,
+        Command::New(a) => agents::new(&host, a, arguments.max_memory, arguments.max_cpu).await,
         Command::Rm(a) => agents::remove(&host, a).await,
         Command::Ps(a) => agents::list(&host, &a),
         Command::Logs(a) => agents::logs(&host, &a),
@@ -161,6 +163,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Resume(a) => life::resume(&host, &a).await,
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
+        Command::Upgrade(a) => upgrade::upgrade(&host, &a).await,
         Command::Generations(a) => life::generations(&host, &a),
         Command::Pin(a) => life::pin(&host, &a, true).await,
         Command::Unpin(a) => life::pin(&host, &a, false).await,

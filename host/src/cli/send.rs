@@ -61,7 +61,9 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
             let seconds = a.timeout.unwrap_or_default().as_secs_f64();
             bail!("the turn took longer than {seconds} s and was ended; {stands}")
         }
-        Err(e @ AgentError::Timeout(_)) => return Err(anyhow::Error::new(e).context(stands)),
+        Err(e @ (AgentError::Timeout(_) | AgentError::CpuTime(_))) => {
+            return Err(anyhow::Error::new(e).context(stands));
+        }
         Err(e @ AgentError::Trap { .. }) => {
             output::report(&anyhow::Error::new(e).context(stands));
             return Ok(TRAPPED);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use wasmtime::{Config, Engine, OptLevel};
 
+use super::schedule::Fair;
 use crate::component::Variant;
 use crate::image::{Creator, Slots};
 
@@ -47,28 +48,32 @@ pub(crate) fn plain_config() -> Config {
 #[derive(Clone)]
 pub(crate) struct SlotEngine {
     pub engine: Engine,
+    pub fair: Arc<Fair>,
 }
 
 impl SlotEngine {
-    pub fn new(variant: Variant) -> wasmtime::Result<Self> {
+    /// Its guests share the processor by `fair`.
+    pub fn new(variant: Variant, fair: Arc<Fair>) -> wasmtime::Result<Self> {
         let mut config = config(variant);
         config.with_host_memory(Arc::new(Creator(Arc::new(Slots::default()))));
-        Ok(Self { engine: Engine::new(&config)? })
+        Ok(Self { engine: Engine::new(&config)?, fair })
     }
 }
 
-/// Advances the engines' epoch, so that guests that compute give way and can be stopped.
+/// Advances the engines' epoch, so that guests that compute give way and can be stopped; the next tick of `fair`
+/// begins with it.
 pub(crate) struct Ticker {
     stop: Arc<AtomicBool>,
 }
 
 impl Ticker {
-    pub fn start(engines: Vec<wasmtime::EngineWeak>) -> std::io::Result<Self> {
+    pub fn start(engines: Vec<wasmtime::EngineWeak>, fair: Arc<Fair>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped: Weak<AtomicBool> = Arc::downgrade(&stop);
         std::thread::Builder::new().name("dormouse-epoch".into()).spawn(move || {
             while stopped.upgrade().is_some_and(|s| !s.load(Ordering::Relaxed)) {
                 std::thread::sleep(TICK);
+                fair.tick();
                 for engine in engines.iter().filter_map(wasmtime::EngineWeak::upgrade) {
                     engine.increment_epoch();
                 }

@@ -6,6 +6,7 @@
 //! | [`compile`] | the child process that rewrites and compiles, and its bounds |
 //! | [`cache`] | compiled code on disk, under a MAC |
 //! | [`components`] | the components themselves, by hash |
+//! | [`schedule`] | who computes next, and for how long |
 //! | [`files`] | reading and removing what may be anything |
 
 mod cache;
@@ -14,6 +15,7 @@ mod components;
 mod engine;
 mod error;
 mod files;
+mod schedule;
 
 pub use self::compile::{COMPILE_COMMAND, COMPILER_VARIABLE, CompileLimits, Compiler, compile_child};
 pub use self::error::CodeError;
@@ -25,3 +27,5 @@ pub(crate) use self::engine::plain_config;
 pub(crate) use self::engine::{SlotEngine, Ticker};
 pub(crate) use self::files::read_regular;
 use self::files::remove_any;
+pub use self::schedule::OutOfTime;
+pub(crate) use self::schedule::{Cpu, CpuTime, Fair, metered};

@@ -90,9 +90,11 @@ impl Host {
             env: options.env,
             parent: None,
             max_memory: options.max_memory,
+            max_cpu: options.max_cpu,
         };
         let mut generation = GenerationAbout {
             component: hash,
+            component_name: Some(about.component_name.clone()),
             layout: component::LAYOUT_VERSION,
             image: (template.world == World::Agent).then(|| genesis.image.reference().clone()),
             handles: genesis.handles,

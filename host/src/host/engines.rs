@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wasmtime::component::Linker;
 
 use crate::agent::{AgentError, link_lifecycle};
-use crate::code::{SlotEngine, Ticker};
+use crate::code::{Fair, SlotEngine, Ticker};
 use crate::component::Variant;
 use crate::wasi::GuestState;
 
@@ -19,8 +19,9 @@ pub(crate) struct Engines {
 
 pub(super) fn engines() -> Result<Engines, AgentError> {
     let made = |e: wasmtime::Error| AgentError::Instantiate(format!("{e:#}"));
-    let boot = SlotEngine::new(Variant::Boot).map_err(made)?;
-    let restore = SlotEngine::new(Variant::Restore).map_err(made)?;
+    let fair = Arc::new(Fair::default());
+    let boot = SlotEngine::new(Variant::Boot, fair.clone()).map_err(made)?;
+    let restore = SlotEngine::new(Variant::Restore, fair.clone()).map_err(made)?;
     let linker = |engine: &SlotEngine| {
         let mut linker = Linker::new(&engine.engine);
         crate::wasi::link(&mut linker)?;
@@ -28,7 +29,7 @@ pub(super) fn engines() -> Result<Engines, AgentError> {
         crate::wit::link(&mut linker)?;
         Ok::<_, wasmtime::Error>(Arc::new(linker))
     };
-    let ticker = Ticker::start(vec![boot.engine.weak(), restore.engine.weak()])
+    let ticker = Ticker::start(vec![boot.engine.weak(), restore.engine.weak()], fair)
         .map_err(|source| AgentError::Io { what: "starting the epoch thread".into(), source })?;
     Ok(Engines {
         boot_linker: linker(&boot).map_err(made)?,

@@ -22,6 +22,9 @@ pub struct HostOptions {
     pub memory: MemoryLimits,
     /// How long a turn may take.
     pub turn_time: Duration,
+    /// How much processor time a turn or a run may use; as much as it likes where there is none. It is looked at every
+    /// 10 ms.
+    pub cpu_time: Option<Duration>,
     /// How long a component may take to be instantiated for its genesis image.
     pub genesis_time: Duration,
     /// An image with more changed pages than this is made flat, behind the turns.
@@ -40,6 +43,7 @@ impl HostOptions {
             compiler: None,
             memory: MemoryLimits::default(),
             turn_time: Duration::from_hours(1),
+            cpu_time: None,
             genesis_time: Duration::from_mins(1),
             flatten_at: 256,
             image_cache: 4 << 30,
@@ -61,4 +65,7 @@ pub struct AgentOptions {
     /// The most linear memory that it and its forks get, in the place of the host's
     /// [`memory`](HostOptions::memory). Bytes.
     pub max_memory: Option<u64>,
+    /// The most processor time that a turn of it and its forks gets, in the place of the host's
+    /// [`cpu_time`](HostOptions::cpu_time).
+    pub max_cpu: Option<Duration>,
 }

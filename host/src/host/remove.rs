@@ -6,7 +6,7 @@ use zone_vfs::store::StoreError;
 
 use super::{Host, HostShared, lock};
 use crate::agent::{Agent, AgentError};
-use crate::journal::{self, AgentAbout};
+use crate::journal::{self, AgentAbout, GenerationAbout};
 use crate::threads;
 
 /// Agents whose removals wait for the disk together.
@@ -77,6 +77,13 @@ impl HostShared {
             let about: AgentAbout = journal::decode(&store.payload(&agent.about)?)?;
             if about.component == *hash {
                 return Ok(());
+            }
+            // an agent that was upgraded can go back
+            for generation in &agent.generations {
+                let bytes = store.payload(&generation.about)?;
+                if !bytes.is_empty() && journal::decode::<GenerationAbout>(&bytes)?.component == *hash {
+                    return Ok(());
+                }
             }
         }
         lock(&self.templates).remove(hash);

@@ -1,10 +1,11 @@
 //! Components become templates: compiled, kept in the store, and made ready.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Host, HostShared, lock};
-use crate::agent::{Agent, AgentError, Template};
+use crate::agent::{Agent, AgentError, Template, UpgradeOptions, Upgraded};
 use crate::code::{self, CodeCache, CodeError, Compiler};
 use crate::component::{self, ComponentError};
 use crate::journal::{self, World};
@@ -71,6 +72,25 @@ impl Host {
         let bytes = journal::encode(&about)?;
         crate::agent::await_done(&agent.disk, |done| agent.disk.set_about(&bytes, done)).await?;
         Ok(())
+    }
+
+    /// Gives an agent another component, which takes its memory's place; see [`Agent`] for what stays. A command's is
+    /// the program of the runs to come. None where it has the component already. When `cancel` comes first, it stands
+    /// as it stood.
+    pub async fn upgrade(
+        &self,
+        agent: &Agent,
+        component: &[u8],
+        name: &str,
+        options: UpgradeOptions,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<Option<Upgraded>, AgentError> {
+        let (hash, template) = self.shared.admit_off_thread(component).await?;
+        let upgraded = agent.upgrade_to(hash, &template, name, options, cancel).await;
+        if upgraded.is_err() {
+            self.shared.forget_unused(&hash)?;
+        }
+        upgraded
     }
 
     /// Makes `count` instances of the agent's component stand ready for a resume of this agent or of one

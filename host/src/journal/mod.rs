@@ -3,6 +3,8 @@
 //! The store keeps the order, the commit points and the history (see [`zone_vfs::store`]); here is
 //! what the host puts into them. All of it is postcard behind one version byte.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use crate::image::ImageReference;
 use crate::wasi::{HandleTable, Start};
 
 /// Raised whenever one of these types changes its layout.
-pub const JOURNAL_VERSION: u8 = 1;
+pub const JOURNAL_VERSION: u8 = 2;
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +65,8 @@ pub struct AgentAbout {
     pub parent: Option<String>,
     /// The most linear memory that it gets; the host's limit where there is none. Bytes.
     pub max_memory: Option<u64>,
+    /// The most processor time that a turn gets; the host's limit where there is none.
+    pub max_cpu: Option<Duration>,
 }
 
 /// The host's part of a generation.
@@ -70,6 +74,8 @@ pub struct AgentAbout {
 pub struct GenerationAbout {
     /// The component that the memory belongs to.
     pub component: [u8; 32],
+    /// What people called the component; none in a record of version 1.
+    pub component_name: Option<String>,
     /// How the rewritten component lays its state out in memories: see
     /// [`LAYOUT_VERSION`](crate::component::LAYOUT_VERSION).
     pub layout: u32,
@@ -100,6 +106,13 @@ pub enum EventRecord {
         /// Its content.
         payload: Vec<u8>,
     },
+    /// The agent got another component.
+    Upgrade {
+        /// blake3 of the component.
+        component: [u8; 32],
+        /// What people call it.
+        component_name: String,
+    },
 }
 
 /// What came out of a turn that ended.
@@ -111,19 +124,90 @@ pub enum OutcomeRecord {
     Reply(Vec<u8>),
     /// The guest answered with an error.
     Refused(String),
+    /// The agent has its new component.
+    Upgraded,
+}
+
+/// What a record of the journal holds.
+pub trait Record: Serialize + DeserializeOwned {
+    /// Reads what a version wrote that is older than [`JOURNAL_VERSION`]: as it is written now, where that has not
+    /// changed since.
+    fn decode_older(_version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+        read(bytes)
+    }
+}
+
+impl Record for AgentAbout {
+    fn decode_older(_version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+        /// Version 1 had no limit of processor time.
+        #[derive(Deserialize)]
+        struct Version1 {
+            component: [u8; 32],
+            component_name: String,
+            world: World,
+            args: Vec<String>,
+            env: Vec<(String, String)>,
+            parent: Option<String>,
+            max_memory: Option<u64>,
+        }
+        let old: Version1 = read(bytes)?;
+        Ok(Self {
+            component: old.component,
+            component_name: old.component_name,
+            world: old.world,
+            args: old.args,
+            env: old.env,
+            parent: old.parent,
+            max_memory: old.max_memory,
+            max_cpu: None,
+        })
+    }
+}
+
+impl Record for EventRecord {}
+impl Record for OutcomeRecord {}
+
+impl Record for GenerationAbout {
+    fn decode_older(_version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+        /// Version 1 had no name.
+        #[derive(Deserialize)]
+        struct Version1 {
+            component: [u8; 32],
+            layout: u32,
+            image: Option<ImageReference>,
+            handles: HandleTable,
+            monotonic: u64,
+            starts: u64,
+            next_start: Start,
+        }
+        let old: Version1 = read(bytes)?;
+        Ok(Self {
+            component: old.component,
+            component_name: None,
+            layout: old.layout,
+            image: old.image,
+            handles: old.handles,
+            monotonic: old.monotonic,
+            starts: old.starts,
+            next_start: old.next_start,
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JournalError> {
+    postcard::from_bytes(bytes).map_err(|e| JournalError::Damaged(e.to_string()))
 }
 
 /// A record's bytes.
-pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, JournalError> {
+pub fn encode<T: Record>(record: &T) -> Result<Vec<u8>, JournalError> {
     postcard::to_extend(record, vec![JOURNAL_VERSION]).map_err(|e| JournalError::Damaged(e.to_string()))
 }
 
 /// The record that `bytes` hold.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JournalError> {
+pub fn decode<T: Record>(bytes: &[u8]) -> Result<T, JournalError> {
     match bytes.split_first() {
-        Some((&JOURNAL_VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| JournalError::Damaged(e.to_string()))
-        }
+        Some((&JOURNAL_VERSION, rest)) => read(rest),
+        Some((&version, rest)) if (1..JOURNAL_VERSION).contains(&version) => T::decode_older(version, rest),
         Some((&found, _)) if found > JOURNAL_VERSION => Err(JournalError::Newer { found }),
         _ => Err(JournalError::Damaged("no version".into())),
     }

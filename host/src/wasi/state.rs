@@ -14,6 +14,7 @@ use super::object::{Descriptor, Flags, Object};
 use super::outside::{LiveOutside, Outside};
 use super::stdio::Stdio;
 use super::table::{HandleError, HandleTable};
+use crate::code::Cpu;
 use crate::image::SlotMemory;
 
 /// Why an instance is running.
@@ -28,6 +29,8 @@ pub enum Start {
     Forked,
     /// The agent was rewound.
     Rewound,
+    /// The agent has a new component, and its memory begins anew.
+    Upgraded,
 }
 
 /// What `dormouse:agent/lifecycle` tells.
@@ -178,6 +181,8 @@ pub struct GuestState {
     pub lifecycle: Lifecycle,
     /// Bounds on memory.
     pub limits: MemoryLimits,
+    /// Its processor time.
+    pub(crate) cpu: Cpu,
     /// The instance's memories.
     pub(crate) memories: Vec<Arc<SlotMemory>>,
     /// Called before a sync makes final what a process has forgotten; none for what forgets at its turn's end.
@@ -249,6 +254,7 @@ impl GuestState {
             outside: Box::new(outside),
             lifecycle: Lifecycle::default(),
             limits: MemoryLimits::default(),
+            cpu: Cpu::default(),
             memories: Vec::new(),
             before_forgetting: None,
             touched: Touched::default(),

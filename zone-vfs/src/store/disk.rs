@@ -412,12 +412,24 @@ impl Disk {
         generation: Option<NewGeneration>,
         done: Done<GenerationNumber>,
     ) {
+        self.end_as(outcome, generation, None, done);
+    }
+
+    /// As [`end`](Self::end), and what the embedder keeps about the agent is `agent` from then on, where that is given:
+    /// all with one commit.
+    pub fn end_as(
+        self: &Arc<Self>,
+        outcome: &[u8],
+        generation: Option<NewGeneration>,
+        agent: Option<&[u8]>,
+        done: Done<GenerationNumber>,
+    ) {
         let stored = (|| {
             let about =
                 generation.map(|g| Ok::<_, StoreError>((g.cause, self.stored(&g.about)?))).transpose()?;
-            Ok((self.stored(outcome)?, about))
+            Ok((self.stored(outcome)?, about, agent.map(|it| self.stored(it)).transpose()?))
         })();
-        let (outcome, about) = match stored {
+        let (outcome, about, agent) = match stored {
             Ok(stored) => stored,
             Err(e) => return done(Err(e)),
         };
@@ -425,6 +437,7 @@ impl Disk {
             let turn = inner.in_turn()?.turn;
             let at = Timestamp::now();
             let mut control = vec![Entry::TurnEnded { turn, outcome, at }];
+            control.extend(agent.map(Entry::About));
             if let Some((cause, about)) = about {
                 control.push(Entry::Generation { number: inner.state.next_generation, cause, about, at });
             }
@@ -461,8 +474,22 @@ impl Disk {
     /// Takes the zones that a rewind moves back to generation `to`, and makes the generation that
     /// records it.
     pub fn rewind(self: &Arc<Self>, to: GenerationNumber, about: &[u8], done: Done<GenerationNumber>) {
-        let about = match self.stored(about) {
-            Ok(about) => about,
+        self.rewind_as(to, about, None, done);
+    }
+
+    /// As [`rewind`](Self::rewind), and what the embedder keeps about the agent is `agent` from then on, where that is
+    /// given: all with one commit.
+    pub fn rewind_as(
+        self: &Arc<Self>,
+        to: GenerationNumber,
+        about: &[u8],
+        agent: Option<&[u8]>,
+        done: Done<GenerationNumber>,
+    ) {
+        let stored =
+            self.stored(about).and_then(|about| Ok((about, agent.map(|it| self.stored(it)).transpose()?)));
+        let (about, agent) = match stored {
+            Ok(stored) => stored,
             Err(e) => return done(Err(e)),
         };
         let control = |inner: &Inner| {
@@ -473,7 +500,10 @@ impl Disk {
             let number = inner.state.next_generation;
             let at = Timestamp::now();
             let made = Entry::Generation { number, cause: Cause::Rewound(to), about, at };
-            Ok(vec![Entry::Rewound { to, at }, made])
+            let mut control = vec![Entry::Rewound { to, at }];
+            control.extend(agent.map(Entry::About));
+            control.push(made);
+            Ok(control)
         };
         Commit::start(self, control, None, done);
     }

@@ -66,6 +66,8 @@ pub enum Cause {
         /// When the agent was paused, if it is.
         paused: Option<Timestamp>,
     },
+    /// The embedder has replaced what the agent is: its memory begins anew, its zones go on.
+    Upgraded,
 }
 
 /// How a turn relates to what it writes.

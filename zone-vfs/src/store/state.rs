@@ -468,7 +468,7 @@ impl State {
             Cause::Forked if number == GenerationNumber(0) => return self.parents_attachment.take(),
             Cause::Rewound(to) => *to,
             Cause::Paused | Cause::Operated | Cause::Reaped { .. } => self.head,
-            Cause::Created | Cause::Turn | Cause::Forked | Cause::Side(_) => return None,
+            Cause::Created | Cause::Turn | Cause::Forked | Cause::Upgraded | Cause::Side(_) => return None,
         };
         self.generations.get(&of)?.attachment.clone()
     }

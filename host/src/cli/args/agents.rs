@@ -60,6 +60,26 @@ pub struct NewArguments {
     pub args: Vec<String>,
 }
 
+/// Arguments of `upgrade`.
+#[derive(Debug, Args)]
+pub struct UpgradeArguments {
+    /// Hand nothing over: the old component's `save` is not called
+    #[arg(long)]
+    pub fresh: bool,
+    /// Fail the upgrade after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    pub timeout: Option<Duration>,
+    /// Print JSON: turn, generation, bytes handed over
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The component
+    #[arg(value_name = "NEW.wasm")]
+    pub component: PathBuf,
+}
+
 /// Arguments of `send`.
 #[derive(Debug, Args)]
 pub struct SendArguments {

@@ -17,10 +17,10 @@ use clap::{Parser, Subcommand};
 
 pub use self::agents::{
     CompileArguments, ForkArguments, GenerationArguments, InspectArguments, ListArguments, LogsArguments,
-    NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments,
+    NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments, UpgradeArguments,
 };
 pub use self::storage::{BackupArguments, FsckArguments, ReapArguments, RestoreArguments, UsageArguments};
-use self::values::seconds;
+use self::values::{seconds, timeout};
 pub use self::zone::{DiffArguments, DiffOptions, ZoneArguments, ZoneCommand};
 
 /// Runs AI agents that sleep: WebAssembly components with durable, zoned disks.
@@ -48,6 +48,10 @@ pub struct Arguments {
     /// agent keeps it [default: 1G]
     #[arg(long, value_name = "SIZE", global = true, value_parser = crate::size::parse)]
     pub max_memory: Option<u64>,
+
+    /// The most processor time that a turn or a run uses, in seconds. With `new` the agent keeps it [default: no limit]
+    #[arg(long, value_name = "SECONDS", global = true, value_parser = timeout)]
+    pub max_cpu: Option<Duration>,
 
     /// What to do
     #[command(subcommand)]
@@ -77,6 +81,11 @@ pub enum Command {
     Fork(ForkArguments),
     /// Take an agent's memory, knowledge and workspace back to a generation
     Rewind(GenerationArguments),
+    /// Give an agent another component: zones, history and name stay, memory begins anew
+    ///
+    /// What the old component's `save` returns is given to the new one's `load`, where they export these. All of it is
+    /// one turn: where any of it fails, the agent stands as it stood. A rewind across it brings the old component back.
+    Upgrade(UpgradeArguments),
     /// List an agent's generations
     Generations(OneAgent),
     /// Pin a generation, so that nothing but removing the agent, or forgetting, takes it away

@@ -71,8 +71,8 @@ impl Bench {
     pub fn new() -> Self {
         Self {
             plain: Engine::new(&plain_config()).unwrap(),
-            boot: SlotEngine::new(Variant::Boot).unwrap(),
-            restore: SlotEngine::new(Variant::Restore).unwrap(),
+            boot: SlotEngine::new(Variant::Boot, Arc::default()).unwrap(),
+            restore: SlotEngine::new(Variant::Restore, Arc::default()).unwrap(),
             folder: tempfile::tempdir().unwrap(),
         }
     }

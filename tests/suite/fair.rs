@@ -1,0 +1,89 @@
+//! Guests that compute without end: each is stopped with an error of its own, and the others go on.
+
+use std::time::{Duration, Instant};
+
+use dormouse::code::{CompileLimits, Compiler};
+use dormouse::{Agent, AgentError, AgentName, AgentOptions, Event, Host, HostOptions};
+
+use crate::bed::{Bed, PROGRAM, guest};
+
+/// Agents that spin at once, more than any machine here has cores for.
+const SPINNERS: usize = 12;
+/// Processor time that each of them gets.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Turns that another agent takes meanwhile.
+const TURNS: usize = 20;
+
+#[test]
+fn a_turn_has_so_much_processor_time_and_no_more() {
+    let bed = Bed::new(&["notes", "hello-command"]);
+    bed.create("a", "notes");
+    let words = ["a stands where it stood before", "it used more than 500ms of processor time"];
+    bed.refused(["--max-cpu", "0.5", "send", "a", "spin"], &words);
+    assert_eq!(bed.send("a", "status"), "memory=0 journal=0 semantic=0 logs=0 turns=1");
+    // to sleep is not to compute
+    assert_eq!(bed.ok(["--max-cpu", "0.2", "send", "a", "sleep 500"]), "awake");
+    // an agent that is made with a limit keeps it, and so do its forks
+    bed.ok(["new", "--max-cpu", "0.5", "b", guest("notes").to_str().unwrap()]);
+    bed.ok(["fork", "b", "c"]);
+    for agent in ["b", "c"] {
+        bed.refused(["send", agent, "spin"], &["it used more than 500ms of processor time"]);
+        assert_eq!(bed.send(agent, "list"), "no notes yet");
+    }
+    bed.ok(["run", "--max-cpu", "60", guest("hello-command").to_str().unwrap()]);
+}
+
+async fn send(agent: &Agent, text: &str) -> Result<String, AgentError> {
+    let report = agent.send(Event::message(text)?).await?;
+    Ok(String::from_utf8(report.reply.expect("a reply")).expect("text"))
+}
+
+#[test]
+fn guests_that_spin_leave_the_others_their_turns() {
+    let bed = Bed::new(&["notes"]);
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    let options =
+        HostOptions { compiler: Some(compiler), cpu_time: Some(LIMIT), ..HostOptions::new(bed.store()) };
+    let host = Host::open(options).expect("the host");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let component = std::fs::read(guest("notes")).expect("the component");
+        let name = |text: String| AgentName::new(&text).expect("a name");
+        let busy =
+            host.create(&name("busy".into()), &component, AgentOptions::default()).await.expect("an agent");
+        let names: Vec<_> = (0..SPINNERS).map(|n| name(format!("spinner-{n}"))).collect();
+        let spinners = busy.fork(&names, None).await.expect("the forks");
+        let mut spinning = tokio::task::JoinSet::new();
+        for spinner in &spinners {
+            let spinner = spinner.clone();
+            spinning.spawn(async move { send(&spinner, "spin").await });
+        }
+        let mut took = Vec::new();
+        for turn in 1..=TURNS {
+            let started = Instant::now();
+            assert_eq!(
+                send(&busy, &format!("note {turn}")).await.expect("a turn"),
+                format!("kept note {turn}")
+            );
+            took.push(started.elapsed());
+        }
+        assert!(!spinning.is_empty());
+        took.sort();
+        println!(
+            "{TURNS} turns beside {SPINNERS} spinners: p50 {:?}, most {:?}",
+            took[TURNS / 2],
+            took[TURNS - 1]
+        );
+        while let Some(ended) = spinning.join_next().await {
+            let ended = ended.expect("a task that ended");
+            assert!(matches!(ended, Err(AgentError::CpuTime(LIMIT))), "{ended:?}");
+        }
+        for spinner in &spinners {
+            assert_eq!(send(spinner, "list").await.expect("a turn"), "no notes yet");
+        }
+    });
+}
