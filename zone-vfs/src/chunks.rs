@@ -27,12 +27,27 @@ pub enum ChunkError {
     /// Reading or writing failed.
     #[error("chunk storage: {0}")]
     Io(Arc<std::io::Error>),
+    /// This process, or the system, has too few file descriptors or too little memory. Nothing is known of what is
+    /// stored.
+    #[error("chunk storage: {}", crate::device::with_advice(.0))]
+    Shortage(Arc<std::io::Error>),
     /// A write or sync failed earlier, and this store takes no more until it is opened again.
     #[error("the store is poisoned by an earlier failed write: {0}")]
     Poisoned(Arc<str>),
     /// The storage is closed: it can be read and takes nothing more.
     #[error("chunk storage is closed")]
     Closed,
+}
+
+impl ChunkError {
+    /// What a device said.
+    pub(crate) fn of_device(error: std::io::Error) -> Self {
+        if crate::device::is_shortage(&error) {
+            Self::Shortage(Arc::new(error))
+        } else {
+            Self::Io(Arc::new(error))
+        }
+    }
 }
 
 /// What a frame holds. Part of the frame's header, not of its address.

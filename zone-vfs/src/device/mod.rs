@@ -66,6 +66,28 @@ pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether `error` says that this process, or the system, has too few file descriptors or too little memory: nothing
+/// is known of the disk, and the same may go well when there is more.
+pub fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+        || error.kind() == io::ErrorKind::OutOfMemory
+}
+
+/// What to do about a [shortage](is_shortage), as it follows what was tried; nothing where `error` is none.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    if is_shortage(error) {
+        " (nothing is damaged: raise the limit of open files, ulimit -n, or free memory, and try again)"
+    } else {
+        ""
+    }
+}
+
+/// What the system said, and what to do about it.
+pub(crate) fn with_advice(error: &io::Error) -> String {
+    format!("{error}{}", advice(error))
+}
+
 /// A folder of files. Paths are relative, of one or two parts: `superblock`, `log/00000001.log`.
 ///
 /// Creating, renaming and removing are durable when they return. One that is interrupted by a

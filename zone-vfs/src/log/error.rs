@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The device failed.
-    #[error("{file}")]
+    #[error("{file}{}", crate::device::advice(source))]
     Io {
         /// Which file.
         file: String,

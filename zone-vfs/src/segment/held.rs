@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
 
 use super::Segments;
 use crate::chunks::ChunkError;
@@ -32,7 +31,7 @@ impl Segments {
     /// read; 0 where there are none. With `note`, notes when each was met first.
     pub(crate) fn hold(&self, damaged: &BTreeSet<Hash>, note: bool) -> Result<u32, ChunkError> {
         let before = self.lock().watch.as_ref().map_or(u32::MAX, |it| it.before);
-        let io = |error| ChunkError::Io(Arc::new(error));
+        let io = ChunkError::of_device;
         let known = read(&*self.device, &self.key);
         let since: BTreeMap<Hash, u32> = damaged
             .iter()

@@ -135,6 +135,8 @@ struct State {
     doubted: bool,
     /// Segments of which the device failed to read something: what else they have is not known.
     unread: BTreeSet<u32>,
+    /// Torn segments for whose footer there was no room when they were opened, with the frames that were found then.
+    unsealed: BTreeMap<u32, u64>,
     /// Segments of which more than the end was read when they were opened.
     looked_at: u32,
 }

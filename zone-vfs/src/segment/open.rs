@@ -15,7 +15,7 @@ use super::index::{Covered, Index};
 use super::{
     FOLDER, FORMAT_VERSION, Location, MAX_SEGMENT_FILE, SegmentError, SegmentOptions, State, number_of, path,
 };
-use crate::device::{BLOCK, Caching, Device, DeviceFile, is_no_space};
+use crate::device::{BLOCK, Caching, Device, DeviceFile, is_no_space, is_shortage};
 
 /// Bytes that are looked at in a segment behind what does not read. Frames there were not durable,
 /// or the disk is rotten, so this is a rescue; the limit keeps content that is full of what looks
@@ -42,6 +42,7 @@ pub(super) fn open(
         closed: false,
         doubted: false,
         unread: BTreeSet::new(),
+        unsealed: BTreeMap::new(),
         looked_at: 0,
     };
     let names = device.list(FOLDER).map_err(io_error(FOLDER))?;
@@ -49,9 +50,11 @@ pub(super) fn open(
     numbers.sort_unstable();
     let mut covered = state.index.covered();
     let is_there = |number: &u32| numbers.binary_search(number).is_ok();
-    let intact =
-        |(number, cover): (&u32, &Covered)| is_there(number) && still_covers(device, *number, *cover);
-    if !covered.iter().all(intact) {
+    let mut is_intact = true;
+    for (number, cover) in &covered {
+        is_intact = is_intact && is_there(number) && still_covers(device, *number, *cover)?;
+    }
+    if !is_intact {
         tracing::warn!("the index of the segments is of another time; it is made anew");
         state.index = std::mem::take(&mut state.index).anew().0;
         covered.clear();
@@ -85,6 +88,9 @@ pub(super) fn open(
         }
         let is_as_it_was = resumes || found.has_footer || found.is_unread;
         let len = if is_as_it_was { found.len } else { seal(&found, key)? };
+        if !is_as_it_was && len == found.len {
+            state.unsealed.insert(*number, u64::from(frames));
+        }
         if resumes {
             state.writer = Some(Writer {
                 number: *number,
@@ -110,18 +116,27 @@ fn len_of(device: &dyn Device, number: u32) -> Result<u64, SegmentError> {
 }
 
 /// How the index knows a segment again that is `len` long and ends with a footer; none where it does not.
-pub(super) fn cover(device: &dyn Device, number: u32, len: u64) -> Option<Covered> {
-    let file = device.open(&path(number), Caching::Cached).ok()?;
+pub(super) fn cover(device: &dyn Device, number: u32, len: u64) -> std::io::Result<Option<Covered>> {
+    let file = device.open(&path(number), Caching::Cached)?;
     let mut end = vec![0; footer::trailer_len()];
-    file.read_at(len.checked_sub(end.len() as u64)?, &mut end).ok()?;
-    footer::trailer_offset(&end)?;
-    Some(Covered { len, mac: *end.last_chunk()? })
+    let Some(at) = len.checked_sub(end.len() as u64) else { return Ok(None) };
+    file.read_at(at, &mut end)?;
+    let mac = footer::trailer_offset(&end).and_then(|_| end.last_chunk());
+    Ok(mac.map(|mac| Covered { len, mac: *mac }))
 }
 
-/// Whether a segment is what the index covers, perhaps with more behind it: segments only grow.
-fn still_covers(device: &dyn Device, number: u32, known: Covered) -> bool {
-    len_of(device, number).is_ok_and(|len| len >= known.len)
-        && cover(device, number, known.len) == Some(known)
+/// Whether a segment is what the index covers, perhaps with more behind it: segments only grow. One that does not
+/// read is not.
+fn still_covers(device: &dyn Device, number: u32, known: Covered) -> Result<bool, SegmentError> {
+    let covers = || {
+        let is_long_enough = len_of(device, number)? >= known.len;
+        let found = cover(device, number, known.len).map_err(io_error(&path(number)))?;
+        Ok(is_long_enough && found == Some(known))
+    };
+    match covers() {
+        Err(error @ SegmentError::Io { .. }) if error.is_shortage() => Err(error),
+        covers => Ok(covers.unwrap_or_default()),
+    }
 }
 
 pub(super) struct Found {
@@ -156,17 +171,25 @@ pub(super) fn look_at(
         });
     }
     let mut head = [0; SEGMENT_HEADER];
-    if len >= SEGMENT_HEADER as u64 && file.read_at(0, &mut head).is_err() {
-        // as good as damaged: the frames behind it can be sound
-        head.fill(0);
+    if len >= SEGMENT_HEADER as u64 {
+        match file.read_at(0, &mut head) {
+            Err(error) if is_shortage(&error) => return Err(io_error(&path)(error)),
+            // as good as damaged: the frames behind it can be sound
+            Err(_) => head.fill(0),
+            Ok(()) => {}
+        }
     }
     if let Some(found) = footer::segment_version(&head)
         && found > FORMAT_VERSION
     {
         return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
     }
-    // footers that the device cannot read are as good as none
-    if let Ok(Some((entries, last_footer, footers))) = read_footers(&*file, number, len, key) {
+    let footers = match read_footers(&*file, number, len, key) {
+        Err(error) if is_shortage(&error) => return Err(io_error(&path)(error)),
+        // footers that the device cannot read are as good as none
+        footers => footers.ok().flatten(),
+    };
+    if let Some((entries, last_footer, footers)) = footers {
         let entries = numbered(entries);
         let frames: u64 = entries.iter().map(|(_, location)| location.bytes()).sum();
         let is_explained = SEGMENT_HEADER as u64 + frames + footers == len;
@@ -182,7 +205,7 @@ pub(super) fn look_at(
             is_unread: false,
         });
     }
-    let (bytes, is_whole) = read_what_reads(&*file, len);
+    let (bytes, is_whole) = read_what_reads(&*file, len).map_err(io_error(&path))?;
     let (entries, is_torn) = scan(&bytes, number, key, options);
     let entries = numbered(entries);
     let is_torn = is_torn || !is_whole;
@@ -199,20 +222,24 @@ fn numbered(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// The whole file; zeros where the device reads nothing, and whether there is such a place.
-fn read_what_reads(file: &dyn DeviceFile, len: u64) -> (Vec<u8>, bool) {
+/// The whole file; zeros where the device reads nothing, and whether there is such a place. An error is a shortage.
+fn read_what_reads(file: &dyn DeviceFile, len: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut bytes = vec![0; len as usize];
     if file.read_at(0, &mut bytes).is_ok() {
-        return (bytes, true);
+        return Ok((bytes, true));
     }
     let mut is_whole = true;
     for (at, block) in bytes.chunks_mut(BLOCK).enumerate() {
-        if file.read_at((at * BLOCK) as u64, block).is_err() {
-            block.fill(0);
-            is_whole = false;
+        match file.read_at((at * BLOCK) as u64, block) {
+            Err(error) if is_shortage(&error) => return Err(error),
+            Err(_) => {
+                block.fill(0);
+                is_whole = false;
+            }
+            Ok(()) => {}
         }
     }
-    (bytes, is_whole)
+    Ok((bytes, is_whole))
 }
 
 /// The frames of a segment, in the order in which they lie.

@@ -6,8 +6,6 @@
 //! counts as stored no more; what is needed of it has a copy in a segment with a greater number, which is the one
 //! that counts at the next opening. Purging again takes the rest.
 
-use std::sync::Arc;
-
 use super::sweep::Swept;
 use super::{Segments, footer, open, path};
 use crate::chunks::ChunkError;
@@ -33,8 +31,7 @@ impl Segments {
 
     fn purge_marked(&self, from: u32, swept: &mut Swept) -> Result<(), ChunkError> {
         for it in self.candidates(from, swept, false)? {
-            let found = open::look_at(&*self.device, it.number, &self.key, &self.options)
-                .map_err(|error| ChunkError::Io(Arc::new(std::io::Error::other(error.to_string()))))?;
+            let found = open::look_at(&*self.device, it.number, &self.key, &self.options)?;
             if it.live_frames == it.frames && found.is_explained {
                 continue;
             }

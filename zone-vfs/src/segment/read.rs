@@ -19,9 +19,10 @@ pub(super) enum Source {
 impl Segments {
     /// Where the frame of `hash` lies.
     pub(crate) fn locate(&self, hash: &Hash) -> Result<Location, ChunkError> {
-        let known = self.lock().index.get(hash);
-        let known =
-            known.or_else(|| self.index_was_wrong(hash).then(|| self.lock().index.get(hash)).flatten());
+        let mut known = self.lock().index.get(hash);
+        if known.is_none() && self.index_was_wrong(hash)? {
+            known = self.lock().index.get(hash);
+        }
         known.ok_or_else(|| self.or_unread(ChunkError::Missing(*hash)))
     }
 
@@ -38,8 +39,8 @@ impl Segments {
     /// What is stored under `hash`, and whether the disk was asked. Where the index was wrong, once more.
     pub(super) fn read_from(&self, hash: &Hash) -> Result<(Arc<[u8]>, bool), ChunkError> {
         let read = match self.try_read(hash) {
-            Err(ChunkError::Missing(_) | ChunkError::Damaged { .. }) if self.index_was_wrong(hash) => {
-                self.try_read(hash)
+            Err(error @ (ChunkError::Missing(_) | ChunkError::Damaged { .. })) => {
+                if self.index_was_wrong(hash)? { self.try_read(hash) } else { Err(error) }
             }
             read => read,
         };
@@ -86,7 +87,7 @@ impl Segments {
                         let reason = format!("{} is cut off", path(location.segment));
                         return ChunkError::Damaged { hash: *hash, reason };
                     }
-                    ChunkError::Io(Arc::new(error))
+                    ChunkError::of_device(error)
                 })?;
                 Ok(bytes)
             }
@@ -133,7 +134,7 @@ impl Segments {
                 let reason = format!("{} is gone", path(location.segment));
                 return ChunkError::Damaged { hash: *hash, reason };
             }
-            ChunkError::Io(Arc::new(error))
+            ChunkError::of_device(error)
         })?;
         if state.readers.len() >= MAX_OPEN {
             state.readers.clear();
@@ -157,7 +158,7 @@ impl Segments {
             let copies = entries.into_iter().filter(|it| it.0 == *hash && Some(it.1) != known);
             for (_, location) in copies {
                 let file = self.device.open(&path(number), Caching::Cached);
-                if file.is_ok_and(|it| sweep::read_sound(&*it, hash, location, &self.key).is_some()) {
+                if file.is_ok_and(|it| sweep::read_sound(&*it, hash, location, &self.key).is_ok()) {
                     tracing::warn!(%hash, file = path(number), "a damaged frame was found again");
                     self.lock().index.insert(*hash, location);
                     return true;

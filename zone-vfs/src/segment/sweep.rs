@@ -14,14 +14,12 @@
 //!
 //! The newest segment is never removed, so that no number is used twice.
 
-use std::sync::Arc;
-
 use super::footer::Entry;
 use super::frame::{self, FRAME_HEADER};
 use super::marks::Marks;
 use super::{Location, Segments, open, path};
 use crate::chunks::ChunkError;
-use crate::device::{Caching, DeviceFile};
+use crate::device::{Caching, DeviceFile, is_shortage};
 use crate::id::Hash;
 
 /// Segments with less than this share of a full segment are small, and are joined when there are
@@ -185,8 +183,7 @@ impl Segments {
 
     /// The frames of a full segment.
     fn entries(&self, number: u32) -> Result<Vec<Entry>, ChunkError> {
-        let found = open::read_entries(&*self.device, number, &self.key, &self.options);
-        found.map_err(|error| ChunkError::Io(Arc::new(std::io::Error::other(error.to_string()))))
+        Ok(open::read_entries(&*self.device, number, &self.key, &self.options)?)
     }
 
     fn remove_dead(&self, candidates: Vec<Candidate>, swept: &mut Swept) -> Result<(), ChunkError> {
@@ -260,13 +257,18 @@ impl Segments {
 
     /// Copies frames as they are, and gives their bytes; `None` where one of them does not read.
     pub(super) fn copy_frames(&self, number: u32, live: &[Entry]) -> Result<Option<u64>, ChunkError> {
-        let io = |error| ChunkError::Io(Arc::new(error));
-        let file = self.device.open(&path(number), Caching::Cached).map_err(io)?;
+        let file = self.device.open(&path(number), Caching::Cached).map_err(ChunkError::of_device)?;
         let mut copied = 0;
         for (hash, location) in live {
-            let Some(bytes) = read_sound(&*file, hash, *location, &self.key) else {
-                tracing::error!(file = path(number), %hash, "a frame does not read; the segment is kept");
-                return Ok(None);
+            let bytes = match read_sound(&*file, hash, *location, &self.key) {
+                Ok(bytes) => bytes,
+                Err(Unsound::Unread(error)) if is_shortage(&error) => {
+                    return Err(ChunkError::of_device(error));
+                }
+                Err(what) => {
+                    tracing::error!(file = path(number), %hash, "a frame {what}; the segment is kept");
+                    return Ok(None);
+                }
             };
             let mut state = self.lock();
             state.alive()?;
@@ -292,8 +294,20 @@ impl Segments {
         state.index.forget(number, entries);
         state.readers.remove(&number);
         state.full.remove(&number);
+        state.unsealed.remove(&number);
         Ok(())
     }
+}
+
+/// Why the bytes of a frame are not to be had, in words that go on after its address.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unsound {
+    /// What was read is not what its address says.
+    #[error("does not read")]
+    Damaged,
+    /// Nothing was read.
+    #[error("cannot be read: the device failed: {0}")]
+    Unread(std::io::Error),
 }
 
 /// The bytes of a frame, if they are what its address says.
@@ -302,12 +316,15 @@ pub(super) fn read_sound(
     hash: &Hash,
     location: Location,
     key: &[u8; 32],
-) -> Option<Vec<u8>> {
+) -> Result<Vec<u8>, Unsound> {
     let mut bytes = vec![0; FRAME_HEADER + location.stored as usize];
-    file.read_at(location.offset, &mut bytes).ok()?;
-    let header = frame::peek(&bytes).ok()?;
+    file.read_at(location.offset, &mut bytes).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Unsound::Damaged,
+        _ => Unsound::Unread(error),
+    })?;
+    let header = frame::peek(&bytes).map_err(|_| Unsound::Damaged)?;
     let is_it = header.hash == *hash && frame::is_sound(&bytes);
-    (is_it && frame::plain(&header, &bytes, key).is_ok()).then_some(bytes)
+    if is_it && frame::plain(&header, &bytes, key).is_ok() { Ok(bytes) } else { Err(Unsound::Damaged) }
 }
 
 impl super::State {

@@ -1,14 +1,13 @@
 //! Reading everything again, moving frames as they are, and setting damaged files aside.
 
 use std::io;
-use std::sync::Arc;
 
 use super::append::Writer;
 use super::frame::{self, FRAME_HEADER};
-use super::sweep::read_sound;
-use super::{Location, Segments, open, path};
+use super::sweep::{Unsound, read_sound};
+use super::{Location, Segments, State, open, path};
 use crate::chunks::ChunkError;
-use crate::device::{Caching, Device};
+use crate::device::{Caching, Device, is_shortage};
 use crate::id::Hash;
 
 /// Where files go that are damaged.
@@ -22,8 +21,8 @@ pub(crate) struct Checked {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames that do not.
-    pub unreadable: Vec<Hash>,
+    /// Frames that do not, and why.
+    pub unreadable: Vec<(Hash, Unsound)>,
     /// What is wrong beside frames.
     pub reason: Option<String>,
 }
@@ -79,45 +78,57 @@ impl Segments {
 
     /// Reads every frame of a segment. What is written while it is read can look torn: where something looks
     /// wrong in the segment that is written, it is read once more while nobody writes, and that counts.
-    pub(crate) fn check(&self, number: u32) -> Checked {
-        let (is_full, frames) = {
-            let state = self.lock();
-            let written = state.writer.as_ref().filter(|it| it.number == number);
-            (state.full.contains_key(&number), written.map(Writer::frames_in_file))
-        };
-        let checked = self.check_file(number, is_full, frames);
-        if is_full || (checked.unreadable.is_empty() && checked.reason.is_none()) {
-            return checked;
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::Shortage`]: nothing is known.
+    pub(crate) fn check(&self, number: u32) -> Result<Checked, ChunkError> {
+        let known = self.lock().known_of(number);
+        let checked = self.check_file(number, known)?;
+        if known.is_full || (checked.unreadable.is_empty() && checked.reason.is_none()) {
+            return Ok(checked);
         }
         let state = self.lock();
-        let written = state.writer.as_ref().filter(|it| it.number == number);
-        self.check_file(number, state.full.contains_key(&number), written.map(Writer::frames_in_file))
+        self.check_file(number, state.known_of(number))
     }
 
-    fn check_file(&self, number: u32, is_full: bool, frames: Option<u64>) -> Checked {
+    fn check_file(&self, number: u32, known: Known) -> Result<Checked, ChunkError> {
         let mut checked = Checked { file: path(number), ..Checked::default() };
         let found = match open::look_at(&*self.device, number, &self.key, &self.options) {
             Ok(found) => found,
+            Err(e) if e.is_shortage() => return Err(e.into()),
             Err(e) => {
-                checked.reason = Some(e.to_string());
-                return checked;
+                checked.reason = Some(e.reason());
+                return Ok(checked);
             }
         };
         for (hash, location) in &found.entries {
-            if read_sound(&*found.file, hash, *location, &self.key).is_some() {
-                checked.frames += 1;
-                checked.bytes += location.bytes();
-            } else {
-                checked.unreadable.push(*hash);
+            match read_sound(&*found.file, hash, *location, &self.key) {
+                Ok(_) => {
+                    checked.frames += 1;
+                    checked.bytes += location.bytes();
+                }
+                Err(Unsound::Unread(error)) if is_shortage(&error) => {
+                    return Err(ChunkError::of_device(error));
+                }
+                Err(what) => checked.unreadable.push((*hash, what)),
             }
         }
-        // without a footer, for which there was no space, it is read whole, and may be sound
-        if is_full && !found.has_footer && found.is_torn {
-            checked.reason = Some("its footer does not read".into());
-        } else if found.is_torn || frames.is_some_and(|frames| frames > found.entries.len() as u64) {
-            checked.reason = Some("some of it does not read".into());
-        }
-        checked
+        let is_less = known.frames.is_some_and(|frames| frames > found.entries.len() as u64);
+        checked.reason = if found.is_unread {
+            Some("the device failed to read some of it".into())
+        } else if known.is_unsealed && !is_less {
+            // what a crash has torn off was never acknowledged
+            None
+        } else if known.is_full && !found.has_footer && found.is_torn {
+            Some("its footer does not read".into())
+        } else if found.is_torn || is_less {
+            Some("some of it does not read".into())
+        } else {
+            // without a footer, for which there was no space, it is read whole, and is sound
+            None
+        };
+        Ok(checked)
     }
 
     /// Copies what reads in a segment to another, and moves its file aside; gives what it is called then. None
@@ -134,15 +145,20 @@ impl Segments {
             }
         }
         self.flush()?;
-        let io = |error: io::Error| ChunkError::Io(Arc::new(error));
+        let io = ChunkError::of_device;
         let file = self.device.open(&path(number), Caching::Cached).map_err(io)?;
-        let found = open::look_at(&*self.device, number, &self.key, &self.options)
-            .map_err(|error| io(io::Error::other(error.to_string())))?;
+        let found = open::look_at(&*self.device, number, &self.key, &self.options)?;
         // copies lie in segments that are not held
         self.forget_held().map_err(io)?;
         self.lock().condemned.insert(number);
         let copied = found.entries.iter().try_for_each(|(hash, location)| {
-            let Some(bytes) = read_sound(&*file, hash, *location, &self.key) else { return Ok(()) };
+            let bytes = match read_sound(&*file, hash, *location, &self.key) {
+                Ok(bytes) => bytes,
+                Err(Unsound::Unread(error)) if is_shortage(&error) => {
+                    return Err(ChunkError::of_device(error));
+                }
+                Err(_) => return Ok(()),
+            };
             let mut state = self.lock();
             if state.index.get(hash).is_some_and(|it| it.segment == number) {
                 state.append(&*self.device, &self.options, *hash, &bytes)?;
@@ -160,6 +176,7 @@ impl Segments {
             state.index.forget_all(number);
             state.readers.remove(&number);
             state.full.remove(&number);
+            state.unsealed.remove(&number);
         }
         let taken = self.device.list(QUARANTINE).map_err(io)?;
         // each name is free or counted, so one of these is free
@@ -168,6 +185,28 @@ impl Segments {
         let name = format!("{QUARANTINE}/{name}");
         self.device.rename(&path(number), &name).map_err(io)?;
         Ok(Some(name))
+    }
+}
+
+/// What is known of a segment that is checked.
+#[derive(Clone, Copy)]
+struct Known {
+    is_full: bool,
+    /// It was torn by a crash, and there was no room to write a footer that says what reads.
+    is_unsealed: bool,
+    /// How many frames it has at least.
+    frames: Option<u64>,
+}
+
+impl State {
+    fn known_of(&self, number: u32) -> Known {
+        let written = self.writer.as_ref().filter(|it| it.number == number).map(Writer::frames_in_file);
+        let unsealed = self.unsealed.get(&number).copied();
+        Known {
+            is_full: self.full.contains_key(&number),
+            is_unsealed: unsealed.is_some(),
+            frames: written.or(unsealed),
+        }
     }
 }
 

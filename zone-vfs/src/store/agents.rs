@@ -1,6 +1,6 @@
 //! The agents of a store: by name and by id, read from the catalogue when they are first asked for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use uuid::Uuid;
@@ -54,6 +54,12 @@ impl Agents {
             }
             Role::SharedZone => self.forget_shared(SharedId(id.0)),
         }
+    }
+
+    /// Those that are not in memory, so that the last catalogue has them as they are.
+    pub fn stored(&self) -> HashSet<AgentId> {
+        let is_stored = |slot: &Slot| matches!(slot, Slot::Stored(_) | Slot::Damaged(_));
+        self.slots.iter().filter(|(_, slot)| is_stored(slot)).map(|(id, _)| *id).collect()
     }
 }
 

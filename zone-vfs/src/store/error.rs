@@ -27,7 +27,7 @@ pub enum StoreError {
         folder: String,
     },
     /// The folder could not be opened or made.
-    #[error("{what}")]
+    #[error("{what}{}", crate::device::advice(source))]
     Io {
         /// What was tried.
         what: String,
@@ -212,7 +212,23 @@ impl StoreError {
             Self::Chunk(e) => {
                 matches!(e, ChunkError::Missing(_) | ChunkError::Damaged { .. } | ChunkError::Io(_))
             }
-            Self::Zone(e) => e.code == crate::zone::ErrorCode::Io,
+            Self::Zone(e) => e.code == crate::zone::ErrorCode::Io && !e.is_shortage(),
+            _ => false,
+        }
+    }
+
+    /// Whether this process, or the system, has too few file descriptors or too little memory: nothing is known of
+    /// what is stored, and the same may go well later.
+    pub fn is_shortage(&self) -> bool {
+        use crate::device::is_shortage;
+        match self {
+            Self::Chunk(ChunkError::Shortage(_)) => true,
+            Self::Zone(e) => e.is_shortage(),
+            Self::Shared { source, .. } => source.is_shortage(),
+            Self::Superblock(SuperblockError::Io(source))
+            | Self::Io { source, .. }
+            | Self::Log(LogError::Io { source, .. })
+            | Self::Segment(SegmentError::Io { source, .. }) => is_shortage(source),
             _ => false,
         }
     }
@@ -221,6 +237,7 @@ impl StoreError {
     pub fn may_pass(&self) -> bool {
         let is_io = |e: &ChunkError| matches!(e, ChunkError::Io(_));
         match self {
+            _ if self.is_shortage() => true,
             Self::DamagedAgent { may_pass, .. } => *may_pass,
             Self::Chunk(e) => is_io(e),
             Self::Zone(ZoneError { cause: Some(Cause::Storage(e)), .. }) => {

@@ -41,6 +41,7 @@ mod readers;
 mod reap;
 mod recovery;
 mod reserve;
+mod resident;
 mod restore;
 mod scrub;
 mod shared;

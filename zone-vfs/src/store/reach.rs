@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::catalogue::{self, StoredAgent, StoredState};
 use super::entry::Payload;
+use super::history::Piece;
 use super::{StoreError, TurnRecord, attachment};
 use crate::chunks::{ChunkStore, FrameKind};
 use crate::id::{AgentId, GenerationNumber, Hash, Inode};
@@ -149,16 +150,7 @@ impl<'a, V: Visitor> Reach<'a, V> {
         if let Some(turn) = &state.turn {
             self.payload(&turn.event)?;
         }
-        self.place.part = Part::History;
-        for piece in &state.history {
-            if self.payload(&piece.content)? {
-                let first = piece.content.needs().first().copied().unwrap_or(Hash([0; 32]));
-                let turns = piece.read(&Uncached(self.segments));
-                let turns = self.read(&first, turns)?.unwrap_or_default();
-                self.turns(&turns)?;
-            }
-        }
-        self.turns(&state.latest)?;
+        self.history(&state.history, state.latest.iter())?;
         for (index, (synced, head, _)) in state.zones.iter().enumerate() {
             self.place.part = Part::Zone(index as u16);
             for hash in head.trees().chain(synced.trees()) {
@@ -186,8 +178,26 @@ impl<'a, V: Visitor> Reach<'a, V> {
         Ok(())
     }
 
-    fn turns(&mut self, turns: &[TurnRecord]) -> Result<(), StoreError> {
-        for payload in turns.iter().flat_map(TurnRecord::payloads) {
+    /// Turns that are over: those in pieces, and then the latest.
+    pub fn history<'t>(
+        &mut self,
+        pieces: &[Piece],
+        latest: impl Iterator<Item = &'t TurnRecord>,
+    ) -> Result<(), StoreError> {
+        self.place.part = Part::History;
+        for piece in pieces {
+            if self.payload(&piece.content)? {
+                let first = piece.content.needs().first().copied().unwrap_or(Hash([0; 32]));
+                let turns = piece.read(&Uncached(self.segments));
+                let turns = self.read(&first, turns)?.unwrap_or_default();
+                self.turns(turns.iter())?;
+            }
+        }
+        self.turns(latest)
+    }
+
+    fn turns<'t>(&mut self, turns: impl Iterator<Item = &'t TurnRecord>) -> Result<(), StoreError> {
+        for payload in turns.flat_map(TurnRecord::payloads) {
             self.payload(payload)?;
         }
         Ok(())

@@ -14,7 +14,7 @@
 //!
 //! Memory: a bit for each frame of the store, and the addresses of step 2.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -127,11 +127,10 @@ impl Store {
     ) -> Result<ReapReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
-        let _room = shared.room();
-        if !dry_run {
-            // what the index does not point at is removed
-            shared.segments.verify_index();
-        }
+        // who only looks writes nothing, and needs no room
+        let _room = (!dry_run).then(|| shared.room());
+        // what the index does not point at is removed
+        let unread = if dry_run { Vec::new() } else { shared.segments.verify_index()?.unread };
         let _wiping = super::forget::Wiping(shared);
         let purge = if purge && !dry_run { Some(shared.begin_purge()?) } else { None };
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
@@ -181,6 +180,8 @@ impl Store {
             shared.segments.unwatch();
         }
         report.swept = swept?;
+        let left = ReapReport::MAX_DAMAGE.saturating_sub(report.damage.len());
+        report.damage.extend(unread.into_iter().take(left));
         let known = report.from_agents.plus(report.from_generations);
         report.from_leftovers = Given {
             frames: report.swept.dead_frames.saturating_sub(known.frames),
@@ -290,23 +291,36 @@ impl Shared {
         dry_run: bool,
         report: &mut ReapReport,
     ) -> Result<BTreeSet<Hash>, StoreError> {
-        let (hash, (resident, dropped)) = self.checkpoint_with(|| {
+        let first = || {
             // in this order: what is put from here on marks itself, and what was put before is found
             self.segments.watch(!dry_run)?;
             self.spare_pinned(plan);
             let dropped = if dry_run { plan.count() } else { self.drop_generations(plan) };
             Ok((self.resident(plan)?, dropped))
-        })?;
+        };
+        let (hash, (resident, dropped)) = if dry_run {
+            // the last catalogue is as good for those that memory does not have
+            let superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = self.gate.stopped(first)?;
+            (superblock.current().catalogue, made)
+        } else {
+            let (hash, made) = self.checkpoint_with(first)?;
+            (Some(hash), made)
+        };
         report.generations += dropped;
+        let stored = dry_run.then(|| self.agents().stored());
         let mut marker = Marker {
             segments: &self.segments,
             plan,
+            stored,
             needed: 0,
             damage: Vec::new(),
             damaged: BTreeSet::new(),
         };
         let mut reach = Reach::new(&self.segments, &mut marker);
-        reach.catalogue(&hash)?;
+        if let Some(hash) = hash {
+            reach.catalogue(&hash)?;
+        }
         for (kind, hash) in resident.frames {
             reach.place = Place::default();
             if kind == FrameKind::Node { reach.root(&hash)? } else { reach.frame(kind, &hash).map(|_| ())? }
@@ -466,6 +480,8 @@ impl Plan {
 struct Marker<'a> {
     segments: &'a Segments,
     plan: &'a Plan,
+    /// The agents that the catalogue counts of; none for all. Memory says what the others need.
+    stored: Option<HashSet<AgentId>>,
     needed: u64,
     damage: Vec<String>,
     /// The frames that do not read, or say what cannot be.
@@ -495,7 +511,7 @@ impl Visitor for Marker<'_> {
     }
 
     fn wants(&self, agent: AgentId, generation: Option<GenerationNumber>) -> bool {
-        !self.plan.takes(agent, generation)
+        self.stored.as_ref().is_none_or(|it| it.contains(&agent)) && !self.plan.takes(agent, generation)
     }
 }
 

@@ -10,12 +10,15 @@ use std::sync::{Arc, PoisonError};
 use super::agents::Slot;
 use super::catalogue;
 use super::reach::{Part, Place, Reach, Visitor};
+use super::resident::{self, Grown};
 use super::{Shared, Store, StoreError};
-use crate::chunks::{ChunkError, FrameKind};
-use crate::id::{AgentId, GenerationNumber, Hash, Inode};
+use crate::chunks::{ChunkError, ChunkStore, FrameKind};
+use crate::device::is_shortage;
+use crate::id::{AgentId, GenerationNumber, Hash, Inode, Version};
+use crate::log::LogError;
 use crate::segment::{Checked, Marks, Segments};
-use crate::superblock::SuperblockFile;
-use crate::tree::{NameOf, references_names};
+use crate::superblock::{SuperblockError, SuperblockFile};
+use crate::tree::{Key, NameOf, references_names};
 
 /// Names of one tree, and versions, that are kept to tell paths.
 const MAX_NAMES: usize = 1 << 20;
@@ -93,19 +96,23 @@ impl ScrubReport {
 }
 
 impl Store {
-    /// Reads everything again, and tells `report` what is damaged, as it is found. Works beside live agents;
-    /// makes a checkpoint. With `repair` it makes whole what can be; it is worth scrubbing again then, and agents
-    /// that were damaged are tried anew when the store is opened the next time.
+    /// Reads everything again, and tells `report` what is damaged, as it is found. Works beside live agents, and
+    /// writes nothing. With `repair` it makes a checkpoint, and makes whole what can be; it is worth scrubbing again
+    /// then, and agents that were damaged are tried anew when the store is opened the next time.
     pub fn scrub(&self, repair: bool, report: &mut dyn FnMut(&Finding)) -> Result<ScrubReport, StoreError> {
         let shared = self.shared()?;
         let _alone = shared.reaping.lock().unwrap_or_else(PoisonError::into_inner);
-        let _room = shared.room();
+        let _room = repair.then(|| shared.room());
         let mut scrub = Scrub { shared, report, result: ScrubReport::default() };
         scrub.log(repair)?;
-        let (catalogue, ()) = shared.checkpoint_with(|| Ok(()))?;
+        let catalogue = if repair {
+            Some(shared.checkpoint_with(|| Ok(()))?.0)
+        } else {
+            shared.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().catalogue
+        };
         scrub.superblock(repair)?;
         let damaged = scrub.segments(repair)?;
-        scrub.agents(&catalogue, damaged)?;
+        scrub.agents(catalogue, damaged, repair)?;
         Ok(scrub.result)
     }
 }
@@ -147,12 +154,21 @@ impl Scrub<'_> {
         let look = || {
             let written = shared.log.tail();
             match shared.log.read(&shared.log_options, from, &mut |_| Ok(())) {
-                Ok(end) if end >= written => None,
-                Ok(end) => Some(format!("it ends at {end}, and was written up to {written}")),
-                Err(e) => Some(e.to_string()),
+                Ok(end) if end >= written => Ok(None),
+                Ok(end) => Ok(Some(format!("it ends at {end}, and was written up to {written}"))),
+                Err(LogError::Io { source, .. }) if is_shortage(&source) => {
+                    Err(StoreError::Io { what: "reading the log again".into(), source })
+                }
+                Err(LogError::Io { file, source }) => {
+                    Ok(Some(format!("{file}: the device failed: {source}")))
+                }
+                Err(e) => Ok(Some(e.to_string())),
             }
         };
-        let reason = look().and_then(|_| shared.gate.stopped(look));
+        let reason = match look()? {
+            Some(_) => shared.gate.stopped(look)?,
+            None => None,
+        };
         drop(superblock);
         if let Some(reason) = reason {
             self.found(&Finding::Log { reason });
@@ -171,6 +187,10 @@ impl Scrub<'_> {
         let reason = match SuperblockFile::peek(shared.segments.device()) {
             Ok(found) if found == current => None,
             Ok(_) => Some("its newest slot does not read".to_owned()),
+            Err(SuperblockError::Io(source)) if is_shortage(&source) => {
+                return Err(SuperblockError::Io(source).into());
+            }
+            Err(SuperblockError::Io(source)) => Some(format!("the device failed: {source}")),
             Err(e) => Some(e.to_string()),
         };
         let Some(reason) = reason else { return Ok(()) };
@@ -188,18 +208,21 @@ impl Scrub<'_> {
     /// Reads every segment, and gives what does not read anywhere.
     fn segments(&mut self, repair: bool) -> Result<Unread, StoreError> {
         let segments = &*self.shared.segments;
-        segments.flush()?;
-        // not damage, since it is a cache: it is made anew where it is wrong
-        segments.verify_index();
+        if repair {
+            segments.flush()?;
+            // not damage, since it is a cache: it is made anew where it is wrong. Of segments that it cannot be
+            // compared with more is said below
+            segments.verify_index()?;
+        }
         let (mut damaged, mut unknown) = (HashSet::new(), HashSet::new());
         let mut files = BTreeSet::new();
         for (number, _) in segments.files() {
-            let Checked { file, frames, bytes, unreadable, reason } = segments.check(number);
+            let Checked { file, frames, bytes, unreadable, reason } = segments.check(number)?;
             self.result.frames += frames;
             self.result.bytes += bytes;
             self.result.damaged_frames += unreadable.len() as u64;
-            for hash in &unreadable {
-                self.found(&Finding::Segment { file: file.clone(), reason: format!("{hash} does not read") });
+            for (hash, what) in &unreadable {
+                self.found(&Finding::Segment { file: file.clone(), reason: format!("{hash} {what}") });
             }
             if let Some(reason) = &reason {
                 self.found(&Finding::Segment { file: file.clone(), reason: reason.clone() });
@@ -208,10 +231,19 @@ impl Scrub<'_> {
             if !unreadable.is_empty() || reason.is_some() {
                 files.insert(number);
             }
-            damaged.extend(unreadable.into_iter().take(MAX_DAMAGED.saturating_sub(damaged.len())));
+            let left = MAX_DAMAGED.saturating_sub(damaged.len());
+            damaged.extend(unreadable.into_iter().map(|(hash, _)| hash).take(left));
         }
         // one that has a sound copy elsewhere is no loss
-        damaged.retain(|hash| segments.read(hash).is_err());
+        let mut lost = HashSet::new();
+        for hash in damaged {
+            match segments.read(&hash) {
+                Ok(_) => {}
+                Err(e @ ChunkError::Shortage(_)) => return Err(e.into()),
+                Err(_) => drop(lost.insert(hash)),
+            }
+        }
+        let mut damaged = lost;
         if repair {
             let lost: Vec<Hash> = damaged.iter().copied().collect();
             for hash in lost {
@@ -231,8 +263,17 @@ impl Scrub<'_> {
     }
 
     /// Names what is hit.
-    fn agents(&mut self, hash: &Hash, damaged: Unread) -> Result<(), StoreError> {
-        let segments = &*self.shared.segments;
+    fn agents(&mut self, hash: Option<Hash>, damaged: Unread, repair: bool) -> Result<(), StoreError> {
+        let segments = &self.shared.segments;
+        let (live, stored): (Vec<_>, _) = {
+            let agents = self.shared.agents();
+            let live = agents.slots.values().filter_map(|slot| match slot {
+                // otherwise the catalogue has it as it is
+                Slot::Live(disk) if !repair => Some(disk.clone()),
+                _ => None,
+            });
+            (live.collect(), agents.stored())
+        };
         let mut finder = Finder {
             segments,
             damaged,
@@ -240,26 +281,33 @@ impl Scrub<'_> {
             found: Vec::new(),
             agents: BTreeSet::new(),
             names: None,
+            grown: None,
             zones: HashMap::new(),
         };
+        for disk in live {
+            finder.begin(disk.lock().state.specs.iter().map(|spec| spec.name.clone()));
+            let grows = |finder: &mut Finder<'_>, grown: Option<&Grown>| finder.grown = grown.cloned();
+            resident::walk(&mut Reach::new(segments, &mut finder), &disk, grows)?;
+            for damage in std::mem::take(&mut finder.found) {
+                self.found(&Finding::Agent(damage));
+            }
+        }
         // the list itself, and then each agent by itself: what several need is told of each
-        let list = match catalogue::read(segments, hash) {
-            Ok(list) => list,
-            Err(e) => {
-                finder.unreadable(&Place::default(), hash, e)?;
+        let list = match hash.map(|hash| (hash, catalogue::read(&**segments, &hash))) {
+            None => Vec::new(),
+            Some((_, Ok(list))) => {
+                list.agents.into_iter().chain(list.shared.into_iter().map(|it| it.stored)).collect()
+            }
+            Some((hash, Err(e))) => {
+                finder.unreadable(&Place::default(), &hash, e)?;
                 finder.found.iter().for_each(|it| self.found(&Finding::Agent(it.clone())));
                 return Ok(());
             }
         };
-        for agent in list.agents.iter().chain(list.shared.iter().map(|it| &it.stored)) {
-            finder.seen = Marks::default();
-            finder.zones.clear();
-            if let Some(Ok(state)) =
-                agent.state.as_ref().map(|payload| catalogue::read_stored(payload, segments))
-            {
-                let names = state.specs.iter().enumerate().map(|(i, spec)| (i as u16, spec.name.clone()));
-                finder.zones.extend(names);
-            }
+        for agent in list.iter().filter(|it| repair || stored.contains(&it.id)) {
+            let state = agent.state.as_ref().map(|payload| catalogue::read_stored(payload, &**segments));
+            let specs = state.and_then(Result::ok).map(|state| state.specs).unwrap_or_default();
+            finder.begin(specs.into_iter().map(|spec| spec.name));
             Reach::new(segments, &mut finder).agent(agent)?;
             for damage in std::mem::take(&mut finder.found) {
                 self.found(&Finding::Agent(damage));
@@ -298,17 +346,34 @@ struct Names {
 }
 
 struct Finder<'a> {
-    segments: &'a Segments,
+    segments: &'a Arc<Segments>,
     damaged: Unread,
     seen: Marks,
     found: Vec<Damage>,
     agents: BTreeSet<AgentId>,
     /// The names in the tree that was looked at last.
     names: Option<(Hash, Names)>,
+    /// The tree that is looked at, where it is in memory.
+    grown: Option<Grown>,
     zones: HashMap<u16, String>,
 }
 
 impl Finder<'_> {
+    /// Begins with an agent whose zones have these names: what several need is told of each.
+    fn begin(&mut self, zones: impl Iterator<Item = String>) {
+        self.seen = Marks::default();
+        self.zones = zones.enumerate().map(|(index, name)| (index as u16, name)).collect();
+    }
+
+    /// The path of a file in a tree that is in memory.
+    fn path_in(&self, grown: &Grown, inode: Inode) -> Option<String> {
+        let key = if grown.is_history { Key::content(Version(inode.0)) } else { Key::inode(inode) };
+        let chunks: Arc<dyn ChunkStore> = self.segments.clone();
+        // what does not read is told by whoever walks
+        let path = grown.root.path_of_content(&key, &chunks).ok().flatten()?;
+        Some(format!("/{}", String::from_utf8_lossy(&path)))
+    }
+
     /// The path of a file, as far as the directories read.
     fn path(&mut self, root: Hash, inode: Inode) -> Option<String> {
         if self.names.as_ref().is_none_or(|(of, _)| *of != root) {
@@ -374,7 +439,18 @@ impl Visitor for Finder<'_> {
         if !error.is_of_one_agent() {
             return Err(error);
         }
-        let path = place.root.zip(place.inode).and_then(|(root, inode)| self.path(root, inode));
+        let path = match (self.grown.take(), place.root, place.inode) {
+            (Some(grown), _, Some(inode)) => {
+                let path = self.path_in(&grown, inode);
+                self.grown = Some(grown);
+                path
+            }
+            (None, Some(root), Some(inode)) => self.path(root, inode),
+            (grown, ..) => {
+                self.grown = grown;
+                None
+            }
+        };
         let zone = match place.part {
             Part::Zone(index) => Some(self.zones.get(&index).cloned().unwrap_or_else(|| index.to_string())),
             _ => None,

@@ -64,7 +64,7 @@ pub enum SuperblockError {
     #[error("no space left for {FILE:?}")]
     NoSpace,
     /// The device failed.
-    #[error("{FILE}")]
+    #[error("{FILE}{}", crate::device::advice(.0))]
     Io(#[source] io::Error),
     /// A write or flush failed, now or earlier; the store has to be opened again.
     #[error("the superblock is poisoned by a failed write: {0}")]

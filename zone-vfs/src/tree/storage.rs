@@ -166,14 +166,19 @@ impl Tree {
     /// Calls `visit` with the addresses that are known without reading, of the highest nodes that have one
     /// and of chunks that hang on nodes that have none. What hangs on a node that is stored is stored too.
     pub(crate) fn stored_parts(&self, visit: &mut dyn FnMut(FrameKind, Hash)) {
-        fn parts(child: &Child, visit: &mut dyn FnMut(FrameKind, Hash)) {
+        self.stored_places(&mut |kind, _, hash| visit(kind, hash));
+    }
+
+    /// As [`stored_parts`](Self::stored_parts); a chunk comes with the key that names it.
+    pub(crate) fn stored_places(&self, visit: &mut dyn FnMut(FrameKind, Option<&Key>, Hash)) {
+        fn parts(child: &Child, visit: &mut dyn FnMut(FrameKind, Option<&Key>, Hash)) {
             if let Some(hash) = child.address() {
-                return visit(FrameKind::Node, hash);
+                return visit(FrameKind::Node, None, hash);
             }
             match child.in_memory().map(|node| &node.entries) {
                 Some(Entries::Leaf(entries)) => {
-                    for (_, value) in entries {
-                        value.addresses(&mut |hash| visit(FrameKind::Chunk, hash));
+                    for (key, value) in entries {
+                        value.addresses(&mut |hash| visit(FrameKind::Chunk, Some(key), hash));
                     }
                 }
                 Some(Entries::Branch { children, .. }) => children.iter().for_each(|it| parts(it, visit)),

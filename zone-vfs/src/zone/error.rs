@@ -189,6 +189,12 @@ impl ZoneError {
         matches!(self.cause, Some(Cause::Changed { .. }))
     }
 
+    /// Whether storage could not be read for want of file descriptors or memory.
+    pub fn is_shortage(&self) -> bool {
+        let is_it = |error: &TreeError| matches!(error, TreeError::Chunk(ChunkError::Shortage(_)));
+        matches!(&self.cause, Some(Cause::Storage(error)) if is_it(error))
+    }
+
     /// The contract's refusal, when that is the cause.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &self.cause {

@@ -31,6 +31,7 @@ pub(super) struct Counts {
     pub writes: u64,
     pub flushes: u64,
     pub reads: u64,
+    pub opened: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -148,6 +149,14 @@ impl Disk {
     pub fn find(&self, path: &str) -> io::Result<FileId> {
         self.alive()?;
         self.names.find(path).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub fn open(&mut self, path: &str) -> io::Result<FileId> {
+        let found = self.find(path)?;
+        self.counts.opened += 1;
+        let many =
+            |fault: &Fault| matches!(fault, Fault::Descriptors(allowed) if self.counts.opened > *allowed);
+        if self.faults.iter().any(many) { Err(rustix::io::Errno::MFILE.into()) } else { Ok(found) }
     }
 
     pub fn list(&self, folder: &str) -> io::Result<Vec<String>> {

@@ -38,6 +38,8 @@ pub enum Fault {
     /// Files together hold at most so many bytes; what would need more is refused as on a full
     /// disk.
     Capacity(u64),
+    /// Only so many times a file can be opened; after that there are too few descriptors.
+    Descriptors(u64),
     /// Folders are not synced when a name in them changes: the change may be lost at a crash.
     NoFolderSync,
 }
@@ -147,7 +149,7 @@ impl Device for Simulated {
 
     fn open(&self, path: &str, _: Caching) -> io::Result<Arc<dyn DeviceFile>> {
         check_path(path)?;
-        let id = self.lock().find(path)?;
+        let id = self.lock().open(path)?;
         Ok(Arc::new(SimulatedFile { device: self.clone(), path: path.to_owned(), id }))
     }
 

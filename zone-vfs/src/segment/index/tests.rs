@@ -85,6 +85,10 @@ fn filled_in(segments: &Segments) -> Vec<(Hash, u64)> {
     all
 }
 
+fn is_right(segments: &Segments) -> bool {
+    segments.verify_index().unwrap().is_right
+}
+
 #[test]
 fn an_intact_index_saves_reading_the_footers() {
     let bed = Bed::new();
@@ -93,7 +97,7 @@ fn an_intact_index_saves_reading_the_footers() {
         let segments = bed.open();
         assert!(segments.looked_at() <= 4, "{} of {}", segments.looked_at(), segments.stats().segments);
         assert!(segments.stats().segments > 15);
-        assert!(segments.verify_index());
+        assert!(is_right(&segments));
         check(&segments, &all);
         // what is there is not written again
         let before = segments.stats();
@@ -154,12 +158,58 @@ fn a_file_that_is_gone_cut_off_garbage_old_or_foreign_is_made_anew() {
             for (hash, number) in &all {
                 assert_eq!(*segments.get(hash).unwrap(), *self::content(*number), "{what}");
             }
-            segments.verify_index();
-            assert!(segments.verify_index(), "{what}");
+            is_right(&segments);
+            assert!(is_right(&segments), "{what}");
             check(&segments, &all);
             segments.tidy_index();
         }
     }
+}
+
+/// Takes the first place out of the index's file.
+fn lose_a_place(file: &Path, hash: &Hash) {
+    use redb::TableDefinition;
+    const PLACES: TableDefinition<&[u8; 32], &[u8; 20]> = TableDefinition::new("places");
+    let database = redb::Database::open(file).unwrap();
+    let writing = database.begin_write().unwrap();
+    assert!(writing.open_table(PLACES).unwrap().remove(&hash.0).unwrap().is_some());
+    writing.commit().unwrap();
+}
+
+/// An index that lacks a place, and a device that does not say what is there: whether it is missing is not known.
+#[test]
+fn what_the_index_cannot_be_compared_with_is_named_and_nothing_in_it_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = IndexPlace { path: folder.path().join("index.redb"), cache: 1 << 20 };
+    let device = Simulated::new(1);
+    let open = || {
+        let options = SegmentOptions { segment_len: 16 << 10, cache: 0, ..SegmentOptions::default() };
+        Segments::open_indexed(Arc::new(device.clone()), KEY, options, Some(&place)).unwrap()
+    };
+    let all = filled_in(&open());
+    let (lost, number) = all[0];
+    lose_a_place(&place.path, &lost);
+    let segments = open();
+    let reads = device.reads();
+    (1..2_000).for_each(|it| device.inject(Fault::Read(reads + it)));
+    let error = segments.get(&lost).unwrap_err();
+    assert!(matches!(error, ChunkError::Io(_)), "{error}");
+    let compared = segments.verify_index().unwrap();
+    assert!(!compared.unread.is_empty());
+    assert!(compared.unread.iter().all(|it| it.contains("the device failed")), "{:?}", compared.unread);
+    device.heal();
+    assert_eq!(*segments.get(&lost).unwrap(), *content(number));
+    check(&segments, &all);
+    // and what there are no descriptors to look at is no damage either
+    drop(segments);
+    lose_a_place(&place.path, &lost);
+    let segments = open();
+    device.inject(Fault::Descriptors(0));
+    let error = segments.get(&lost).unwrap_err();
+    assert!(matches!(error, ChunkError::Shortage(_)), "{error}");
+    assert!(matches!(segments.verify_index(), Err(ChunkError::Shortage(_))));
+    device.heal();
+    check(&segments, &all);
 }
 
 #[test]
@@ -195,10 +245,10 @@ fn wrong_and_missing_places_are_noticed_by_readers_and_before_a_sweep() {
         assert_eq!(*segments.get(hash).unwrap(), *content(*number));
     }
     check(&segments, &all);
-    assert!(segments.verify_index());
+    assert!(is_right(&segments));
     // a sweep
     let segments = bed.open();
-    assert!(!segments.verify_index());
+    assert!(!is_right(&segments));
     check(&segments, &all);
     segments.watch(true).unwrap();
     for (hash, _) in &all {
@@ -214,7 +264,7 @@ fn what_a_sweep_removes_leaves_the_file_and_a_crash_at_any_time_loses_nothing() 
     let all = filled(&bed);
     let kept: Vec<_> = all.iter().filter(|it| it.1 % 5 == 0).copied().collect();
     let segments = bed.open();
-    assert!(segments.verify_index());
+    assert!(is_right(&segments));
     segments.watch(true).unwrap();
     for (hash, _) in &kept {
         segments.mark(hash).unwrap();
@@ -232,7 +282,7 @@ fn what_a_sweep_removes_leaves_the_file_and_a_crash_at_any_time_loses_nothing() 
             for (hash, number) in &kept {
                 assert_eq!(*segments.get(hash).unwrap(), *content(*number));
             }
-            assert!(segments.verify_index());
+            assert!(is_right(&segments));
             let gone = all.iter().filter(|it| it.1 % 5 != 0 && !segments.contains(&it.0)).count();
             assert!(gone > 200, "{gone}");
             segments.tidy_index();
@@ -268,7 +318,7 @@ fn a_segment_that_the_device_failed_to_read_is_asked_again() {
         for many in [1, 5, 1000] {
             let reads = device.reads();
             (0..many).for_each(|it| device.inject(Fault::Read(reads + first + it)));
-            segments.rebuild_index();
+            segments.rebuild_index().unwrap();
             if many == 1000 && first == 1 {
                 let error = segments.get(&all[0].0).unwrap_err();
                 assert!(matches!(error, ChunkError::Io(_)), "whether it is missing is not known: {error}");

@@ -65,13 +65,17 @@ fn checkpoints_are_made_when_they_are_due_and_the_log_is_used_again() {
     let a = create(&store, "a");
     let mut smaller = 0;
     let mut last = 0;
-    for turn in 0..400 {
+    for turn in 0..4_000 {
         a.begin(TurnStyle::Transaction, b"").unwrap();
         write(&a, SEMANTIC, "file", &content(turn, 2_000));
         end(&a, b"").unwrap();
         let bytes = store.log_bytes().unwrap();
         smaller += u32::from(bytes < last);
         last = bytes;
+        // on a busy machine the thread that makes them comes late
+        if turn >= 400 && smaller > 0 {
+            break;
+        }
     }
     store.checkpoint().unwrap();
     assert!(smaller > 0, "no checkpoint was made beside the work");

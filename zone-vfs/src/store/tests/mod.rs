@@ -26,6 +26,7 @@ mod reap;
 mod refusals;
 mod scrub;
 mod shared;
+mod shortage;
 mod threads;
 mod travel;
 mod unread;
