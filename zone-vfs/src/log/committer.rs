@@ -94,44 +94,51 @@ impl Committer {
         }
     }
 
-    /// As [`commit`](Self::commit). A panic of the barrier's ends the log, not the callers' wait.
-    fn commit_caught(&mut self, group: Vec<Pending>, before: Option<Durable>) -> Option<Durable> {
-        catch_unwind(AssertUnwindSafe(|| self.commit(group, before))).unwrap_or_else(|_| {
-            self.poison("a panic while committing".into());
+    /// As [`commit`](Self::commit). A panic, of the barrier's or the device's, ends the log and nobody's wait: those
+    /// before it are told that they are durable, and those of `group` that it is not known whether they are.
+    fn commit_caught(&mut self, mut group: Vec<Pending>, mut before: Option<Durable>) -> Option<Durable> {
+        catch_unwind(AssertUnwindSafe(|| self.commit(&mut group, &mut before))).unwrap_or_else(|_| {
+            let reason: Arc<str> = "a panic while committing".into();
+            self.poison(reason.clone());
+            self.tell(before.take());
+            self.refuse(std::mem::take(&mut group), &CommitError::Poisoned(reason));
             None
         })
     }
 
-    /// Makes `group` durable, and tells those `before` it that they are: before anybody of `group` is told.
-    fn commit(&mut self, mut group: Vec<Pending>, mut before: Option<Durable>) -> Option<Durable> {
+    /// Makes `group` durable, and tells those `before` it that they are: before anybody of `group` is told. Whom it
+    /// has told it has taken out of these.
+    fn commit(&mut self, group: &mut Vec<Pending>, before: &mut Option<Durable>) -> Option<Durable> {
         if let Some(reason) = self.queue.poisoned() {
-            self.tell(before);
-            self.refuse(group, &CommitError::Poisoned(reason));
+            self.tell(before.take());
+            self.refuse(std::mem::take(group), &CommitError::Poisoned(reason));
             return None;
         }
         if group.iter().any(|it| !it.record.needs.is_empty()) {
             // a flush of its own, for which they need not wait
             self.tell(before.take());
         }
-        if let Err(error) = self.flush_needs(&group) {
+        if let Err(error) = self.flush_needs(group) {
             self.tell(before.take());
             if error == CommitError::NoSpace {
                 let needy = agents(group.iter().filter(|it| !it.record.needs.is_empty()));
-                let (refused, rest) = group.into_iter().partition(|it| needy.contains(&it.record.agent));
+                let all = std::mem::take(group).into_iter();
+                let (refused, rest) = all.partition(|it| needy.contains(&it.record.agent));
+                *group = rest;
                 self.refuse_with_followers(refused, &needy);
-                group = rest;
             } else {
-                self.fail(group, &error);
+                self.fail(std::mem::take(group), &error);
                 return None;
             }
         }
         if group.iter().all(|it| it.size.is_err()) {
-            self.tell(before);
-            self.refuse(group, &CommitError::Closed);
+            self.tell(before.take());
+            self.refuse(std::mem::take(group), &CommitError::Closed);
             return None;
         }
-        let written = self.write(&group, &mut before);
-        self.tell(before);
+        let written = self.write(group, before);
+        self.tell(before.take());
+        let group = std::mem::take(group);
         match written {
             Ok(position) => return Some(Durable { group, position, tail: self.tail() }),
             Err(CommitError::NoSpace) => {
@@ -202,17 +209,15 @@ impl Committer {
             written.map_err(|error| CommitError::Poisoned(error.to_string().into()))?;
             return Ok(self.advance(bytes));
         }
-        let written = match before.take() {
-            None => current.file.write_durably(current.offset, &self.buf),
-            Some(durable) => {
-                let (queue, files) = (&self.queue, &self.files);
-                let mut durable = Some(durable);
-                current.file.write_durably_while(current.offset, &self.buf, &mut || {
-                    if let Some(durable) = durable.take() {
-                        tell(queue, files, durable);
-                    }
-                })
-            }
+        let written = if before.is_none() {
+            current.file.write_durably(current.offset, &self.buf)
+        } else {
+            let (queue, files) = (&self.queue, &self.files);
+            current.file.write_durably_while(current.offset, &self.buf, &mut || {
+                if let Some(durable) = before.take() {
+                    tell(queue, files, durable);
+                }
+            })
         };
         match written {
             Ok(()) => Ok(self.advance(bytes)),

@@ -103,6 +103,51 @@ fn a_barrier_that_fails_stops_what_needs_it() {
     assert_eq!(start(&device.crash(1), small()).1, [record(2, 1, b"needs nothing")]);
 }
 
+/// A group is durable, and nobody of it was told, when the barrier of the next one panics.
+#[test]
+fn a_panicking_barrier_leaves_nobody_in_the_dark() {
+    struct Panics;
+    impl Barrier for Panics {
+        fn flush(&self) -> Result<(), ChunkError> {
+            panic!("expected by this test");
+        }
+        fn poisoned(&self) -> Option<Arc<str>> {
+            assert!(!PANICS.load(Ordering::SeqCst), "expected by this test");
+            None
+        }
+    }
+    static PANICS: AtomicBool = AtomicBool::new(false);
+    for panics_early in [false, true] {
+        PANICS.store(false, Ordering::SeqCst);
+        let device = Simulated::new(1);
+        let (log, _) = start(&device, LogOptions { barrier: Some(Arc::new(Panics)), ..small() });
+        let (send, receive) = mpsc::channel();
+        let told = |name: &'static str| {
+            let send = send.clone();
+            move |result| send.send((name, result)).unwrap()
+        };
+        // the second waits until the first is on its way, so that they are two groups
+        device.hold("log/");
+        log.submit(record(1, 1, b"durable"), told("first"));
+        device.wait_for_held();
+        // what needs nothing has those before it told while it is written, and not before
+        let needs = if panics_early { Vec::new() } else { vec![Hash([1; 32])] };
+        log.submit(Record { needs, ..record(2, 1, b"") }, told("second"));
+        PANICS.store(panics_early, Ordering::SeqCst);
+        device.release();
+        drop(send);
+        let results: Vec<_> = receive.iter().collect();
+        assert!(
+            matches!(results[..], [("first", Ok(_)), ("second", Err(CommitError::Poisoned(_)))]),
+            "{results:?}"
+        );
+        assert!(matches!(log.commit(record(1, 2, b"")), Err(CommitError::Poisoned(_))));
+        PANICS.store(false, Ordering::SeqCst);
+        drop(log);
+        assert_eq!(start(&device.crash(1), small()).1, [record(1, 1, b"durable")]);
+    }
+}
+
 #[test]
 fn a_panicking_acknowledgement_poisons() {
     let device = Simulated::new(1);
