@@ -16,6 +16,8 @@ pub struct BackupAbout {
     pub id: Uuid,
     /// The backup that it is since, unless it is of everything.
     pub since: Option<Uuid>,
+    /// The store that it is of.
+    pub store: Uuid,
 }
 
 impl BackupAbout {
@@ -26,7 +28,8 @@ impl BackupAbout {
     /// [`StoreError::Backup`] where it is none, or is not finished.
     pub fn read(from: &mut dyn ReadSeek) -> Result<Self, StoreError> {
         let (header, _) = read_header(from)?;
-        Ok(Self { id: header.id, since: Some(header.since).filter(|since| !since.is_nil()) })
+        let since = Some(header.since).filter(|since| !since.is_nil());
+        Ok(Self { id: header.id, since, store: header.store })
     }
 }
 

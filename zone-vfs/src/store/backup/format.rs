@@ -21,21 +21,25 @@ pub(super) const TRAILER: usize = 16;
 pub const MAX_FILE_NAME: usize = 1024;
 /// Frames and files of one backup that are believed when one is read.
 const MAX_ITEMS: u64 = 1 << 32;
+/// Bytes behind a backup's end that are counted.
+const MAX_COUNTED: u64 = 1 << 20;
 
 pub(super) struct Header {
     pub id: Uuid,
     pub since: Uuid,
+    /// The id of the store that it is of.
+    pub store: Uuid,
     pub key: [u8; 64],
 }
 
 impl Header {
-    pub fn encode(&self, store: Uuid) -> [u8; HEADER] {
+    pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(self.id.as_bytes());
         bytes[32..48].copy_from_slice(self.since.as_bytes());
-        bytes[48..64].copy_from_slice(store.as_bytes());
+        bytes[48..64].copy_from_slice(self.store.as_bytes());
         bytes[64..128].copy_from_slice(&self.key);
         bytes[128..136].copy_from_slice(&Timestamp::now().0.to_le_bytes());
         let sum = crc32fast::hash(&bytes);
@@ -75,7 +79,7 @@ impl Header {
         };
         let mut key = [0; 64];
         key.copy_from_slice(&bytes[64..128]);
-        Ok(Self { id: uuid(16), since: uuid(32), key })
+        Ok(Self { id: uuid(16), since: uuid(32), store: uuid(48), key })
     }
 }
 
@@ -111,6 +115,28 @@ impl Through<'_, dyn Read + '_> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Refuses what follows where all has been read, as far as it is counted.
+    pub fn end(&mut self) -> Result<(), StoreError> {
+        let mut rest = [0; 8 << 10];
+        let mut found = 0;
+        while found < MAX_COUNTED {
+            match self.stream.read(&mut rest) {
+                Ok(0) => break,
+                Ok(read) => found += read as u64,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(reading(e)),
+            }
+        }
+        match found {
+            0 => Ok(()),
+            1 => Err(bad("is not as it was written: 1 byte follows the end")),
+            MAX_COUNTED.. => {
+                Err(bad(format!("is not as it was written: {MAX_COUNTED} bytes or more follow the end")))
+            }
+            found => Err(bad(format!("is not as it was written: {found} bytes follow the end"))),
+        }
     }
 
     pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), StoreError> {

@@ -3,16 +3,16 @@
 //! A backup can be one of what changed *since* another: frames that the other has are left out. It is consistent,
 //! since it is of one checkpoint, and agents go on meanwhile: nothing that it needs is reaped before it
 //! is done. `docs/format-backup.md` is normative for the stream.
-
 //!
 //! - `format`: the header and the end, as bytes; `error`: what can be wrong with them
-//! - `about`: what a finished backup says of itself
+//! - `about`: what a finished backup says of itself; `made`: which backups a store has made
 //! - `write`: what goes into one
 //! - `read`: a store from a backup and those since it
 
 mod about;
 mod error;
 mod format;
+mod made;
 mod read;
 mod write;
 

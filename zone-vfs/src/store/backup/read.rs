@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::error::{NO_BACKUP, bad, nothing, truncated};
-use super::format::{END, End, FILE, FRAME, Header, Through, read_name};
+use super::format::{END, End, FILE, FRAME, Header, MAGIC, Through, read_name};
 use super::{BackupReport, RestoreReport};
 use crate::chunks::FrameKind;
 use crate::device::Device;
@@ -85,7 +85,7 @@ impl Restoring {
         }
         self.last = header.id;
         let segments = self.segments(&header.key)?;
-        loop {
+        let at = loop {
             match from.take::<1>()? {
                 [FRAME] => {
                     let frame = segments.read_frame(&mut |bytes| {
@@ -97,15 +97,19 @@ impl Restoring {
                     self.report.frames += 1;
                 }
                 [FILE] => read_file(from, file)?,
-                [END] => break,
+                [END] => break from.bytes - 1,
                 _ => return Err(bad("is damaged: what comes next in it is nothing that a backup has")),
             }
-        }
+        };
         let end = End::read(from)?;
         let sum = *from.hasher.finalize().as_bytes();
         if from.take::<32>()? != sum {
             return Err(bad("is damaged: its checksum is wrong"));
         }
+        if from.take()? != at.to_le_bytes() || from.take()? != *MAGIC {
+            return Err(bad("is damaged: it does not end as a backup does"));
+        }
+        from.end()?;
         Ok(end)
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::about::read_ends;
 use super::error::{bad, writing};
 use super::format::{End, FILE, FRAME, Header, MAGIC, MAX_FILE_NAME, Through};
-use super::{BackedUp, BackupFile, BackupReport, Files, ReadSeek};
+use super::{BackedUp, BackupFile, BackupReport, Files, ReadSeek, made};
 use crate::chunks::FrameKind;
 use crate::id::Hash;
 use crate::segment::{Marks, Segments};
@@ -28,10 +28,22 @@ impl Shared {
         let id = agents::random_uuid(device)?;
         let (mut have, mut have_files, mut before) = (Marks::default(), BTreeSet::new(), Uuid::nil());
         let key = open::read_key_file(device)?;
+        let store = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().store;
+        let known = made::read(device).map_err(noting)?;
         if let Some(since) = since {
             let (header, end) = read_ends(since).map_err(StoreError::of_backup_before)?;
-            if header.key != key {
-                return Err(bad("before it is another store's"));
+            if header.key != key || header.store != store {
+                return Err(bad(format!(
+                    "before it is of the store {}, and this is the store {store}: make one of everything, elsewhere",
+                    header.store
+                )));
+            }
+            if known.as_ref().is_some_and(|known| !known.contains(&header.id)) {
+                return Err(bad(format!(
+                    "before it, {}, was not made here: it is of a copy of the store {store} that has gone on by itself. \
+                     Make one of everything, elsewhere",
+                    header.id
+                )));
             }
             before = header.id;
             for place in end.addresses.iter().filter_map(|hash| self.segments.locate(hash).ok()) {
@@ -39,10 +51,17 @@ impl Shared {
             }
             have_files.extend(end.files);
         }
-        let header = Header { id, since: before, key };
-        let store = self.superblock.lock().unwrap_or_else(PoisonError::into_inner).current().store;
+        // before anybody has the backup: one that is there and not noted could not be gone on from
+        if let Err(e) = made::note(device, &known.unwrap_or_default(), id) {
+            let e = noting(e);
+            if !e.is_no_space() && !e.is_shortage() {
+                self.log.poison(format!("{e}").into());
+            }
+            return Err(e);
+        }
+        let header = Header { id, since: before, store, key };
         let mut out = Through::new(to);
-        out.put(&header.encode(store))?;
+        out.put(&header.encode())?;
         let mut writer = FrameWriter {
             segments: &self.segments,
             out,
@@ -76,6 +95,10 @@ impl Shared {
         report.bytes = out.bytes;
         Ok(report)
     }
+}
+
+fn noting(source: std::io::Error) -> StoreError {
+    StoreError::Io { what: "noting which backups the store has made".into(), source }
 }
 
 fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result<(), StoreError> {

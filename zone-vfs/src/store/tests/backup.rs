@@ -139,12 +139,24 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
         refusals += 1;
     }
     assert!(refusals > 100);
+    // its very end, and what is behind it
+    assert!(refused(&[&full[..full.len() - 3]]).starts_with("is truncated"));
+    let mut damaged = full.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert!(refused(&[&damaged]).contains("does not end as a backup does"));
+    for (behind, said) in
+        [(&b"x"[..], "1 byte follows"), (&full[..3], "3 bytes follow"), (&vec![0; 2 << 20], "or more follow")]
+    {
+        let followed = [&full[..], behind].concat();
+        assert!(refused(&[&followed]).contains(said), "{said}");
+        assert!(refused(&[&full, &[&more[..], behind].concat()]).contains(said), "{said}");
+    }
     // another store's
     let other = start(&Simulated::new(2));
     create(&other, "a");
     let mut since = Cursor::new(&full[..]);
     let error = other.backup(&mut Vec::new(), Some(&mut since), &mut |_| Ok(Vec::new())).unwrap_err();
-    assert!(error.to_string().contains("the backup before it is another store's"), "{error}");
+    assert!(error.to_string().contains("the backup before it is of the store"), "{error}");
     let error = store.backup(&mut Vec::new(), Some(&mut Cursor::new(&full[..200])), &mut |_| Ok(Vec::new()));
     assert!(error.unwrap_err().to_string().starts_with("the backup before it is truncated"));
     // a file that changes meanwhile
@@ -166,6 +178,52 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     .unwrap();
     let restored = Store::open(&to, &StoreOptions::default()).unwrap();
     assert_eq!(restored.agents().unwrap().len(), 1);
+}
+
+/// `cp -r` of a store that is then used beside the first, with the same id and the same key.
+#[test]
+fn a_copy_of_a_store_goes_on_from_none_of_the_others_backups() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    turn(&create(&store, "a"), 1);
+    let (full, _) = back_up(&store, None, &[]);
+    let copy = start(&device.killed());
+    turn(&find(&store, "a"), 2);
+    turn(&find(&copy, "a"), 3);
+    let (more, _) = back_up(&store, Some(&full), &[]);
+    let refused = copy.backup(&mut Vec::new(), Some(&mut Cursor::new(&more)), &mut |_| Ok(Vec::new()));
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("a copy of the store") && said.contains("gone on by itself"), "{said}");
+    // each goes on from what was made before they parted
+    let (others, _) = back_up(&copy, Some(&full), &[]);
+    let seen = (holds(&store), holds(&copy));
+    drop((store, copy));
+    let again = start(&device.crash(1));
+    let (last, _) = back_up(&again, Some(&more), &[]);
+    assert_eq!(holds(&start(&try_restore(&[&full, &more, &last]).unwrap().0)), seen.0);
+    assert_eq!(holds(&start(&try_restore(&[&full, &others]).unwrap().0)), seen.1);
+    // one that is restored is another store, although its key is the same
+    let restored = start(&try_restore(&[&full, &more]).unwrap().0);
+    let refused = restored.backup(&mut Vec::new(), Some(&mut Cursor::new(&more)), &mut |_| Ok(Vec::new()));
+    assert!(refused.unwrap_err().to_string().contains("the backup before it is of the store"));
+}
+
+/// The list of what was made is only so long, and what does not read of it is no reason to refuse.
+#[test]
+fn a_store_that_has_no_list_of_its_backups_begins_one() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    turn(&create(&store, "a"), 1);
+    let (full, _) = back_up(&store, None, &[]);
+    for damage in [|bytes: &mut Vec<u8>| bytes[20] ^= 1, |bytes: &mut Vec<u8>| bytes.truncate(30)] {
+        device.tamper("backups", damage).unwrap();
+        let (more, _) = back_up(&store, Some(&full), &[]);
+        try_restore(&[&full, &more]).unwrap();
+        let refused = store.backup(&mut Vec::new(), Some(&mut Cursor::new(&full)), &mut |_| Ok(Vec::new()));
+        assert!(refused.is_err(), "the list has begun anew");
+    }
+    device.remove("backups").unwrap();
+    back_up(&store, Some(&full), &[]);
 }
 
 #[test]
