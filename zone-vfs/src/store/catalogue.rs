@@ -157,6 +157,7 @@ pub(super) struct Written {
     pub state: Payload,
     pub epoch: Epoch,
     pub sequence: Sequence,
+    history: History,
     pieces: Vec<Piece>,
     zones: Vec<(StoredRoot, StoredRoot, bool)>,
     generations: Vec<StoredGeneration>,
@@ -216,11 +217,12 @@ impl Frozen {
             });
         }
         let pieces = self.history.page(segments)?;
-        self.stored.history = self.history.pieces;
+        self.stored.history.clone_from(&self.history.pieces);
         self.stored.latest = self.history.tail.iter().map(|turn| TurnRecord::clone(turn)).collect();
         let state = blob::put_stored(segments, &postcard::to_stdvec(&self.stored).map_err(encoding)?)?;
         let StoredState { epoch, sequence, zones, generations, .. } = self.stored;
-        Ok(Written { state, epoch, sequence, pieces, zones, generations })
+        let history = self.history;
+        Ok(Written { state, epoch, sequence, history, pieces, zones, generations })
     }
 }
 
@@ -228,7 +230,7 @@ impl Written {
     /// Lets go of what `state`, from which this was taken, need not keep in memory: it is read again where it
     /// is needed.
     pub fn relieve(&self, state: &mut State) {
-        state.history.paged(&self.pieces);
+        state.history.take_over(&self.history, &self.pieces);
         for (zone, (synced, head, _)) in state.zones.iter_mut().zip(&self.zones) {
             for (root, stored) in [(&mut zone.synced, synced), (&mut zone.head, head)] {
                 if root.same_as(&ZoneRoot::load(*stored)) {
@@ -278,7 +280,7 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         })
         .collect();
     let tail = stored.latest.into_iter().map(Arc::new).collect();
-    let history = History { pieces: stored.history, tail };
+    let history = History::new(stored.history, tail);
     let state = State {
         id,
         role: stored.role,

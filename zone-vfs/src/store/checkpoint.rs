@@ -10,7 +10,7 @@ use super::disk::Disk;
 use super::shared::SharedId;
 use super::{Shared, StoreError};
 use crate::id::{AgentId, Hash};
-use crate::log::{CommitError, LogPosition};
+use crate::log::{CommitError, LogError, LogPosition};
 use crate::superblock::SuperblockError;
 
 enum Taken {
@@ -93,10 +93,21 @@ impl Shared {
         self.segments.flush()?;
         superblock.advance(Some(hash), position)?;
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
-        self.log.recycle_before(position)?;
+        self.log.recycle_before(position).map_err(|e| self.log_failed(e))?;
         drop(superblock);
         self.segments.tidy_index();
         Ok((hash, done))
+    }
+
+    /// A file of the log could not be written or removed: as any failed write, that poisons the store, unless nothing
+    /// was tried on the disk.
+    pub(super) fn log_failed(&self, error: LogError) -> StoreError {
+        let error = StoreError::from(error);
+        if !error.is_no_space() && !error.is_shortage() {
+            let source = std::error::Error::source(&error).map(|it| format!(": {it}")).unwrap_or_default();
+            self.log.poison(format!("{error}{source}").into());
+        }
+        error
     }
 
     fn write_state(&self, id: AgentId, name: String, state: Taken) -> Result<StoredAgent, StoreError> {

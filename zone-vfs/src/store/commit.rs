@@ -278,6 +278,8 @@ impl Commit {
         let Self { disk, store, mut parts, digests, mut roots, mut rewound, of, settle, done } = self;
         let mut inner = disk.lock();
         let whole = durable == parts.len();
+        // what is tried again is pending, which is as good
+        parts.iter().for_each(|part| inner.release(part));
         let refused = parts.split_off(durable);
         let mut outcome = Ok(());
         let mut kept = Vec::new();
@@ -401,11 +403,16 @@ fn prepare(
     }
     tell_forgotten(inner, &mut control);
     let roots = inner.state.snapshot()?;
-    // what a rewind reads is read before there is a record of it: one that is durable takes effect, come what may
+    // what a rewind, or forgetting turns, reads is read before there is a record of it: one that is durable takes
+    // effect, come what may
     let mut rewound = None;
     for entry in &control {
         if let Entry::Rewound { to, at } = entry {
             rewound = Some(inner.state.rewound(*to, *at, &roots)?);
+        }
+        if let Entry::Forgot { turns: Some((first, _)), .. } = entry {
+            let chunks = inner.state.chunks.clone();
+            inner.state.history.recall(*first, &*chunks)?;
         }
     }
     let mut entries = Vec::with_capacity(inner.pending.len() + 2);

@@ -603,9 +603,21 @@ impl Inner {
         self.held.drain(..many);
     }
 
+    /// Notes that a record names what these entries do, or that none is going to: it is held no more for them, so that
+    /// a purge erases it once nothing else needs it.
+    pub(super) fn release(&mut self, entries: &[Entry]) {
+        for hash in entries.iter().flat_map(Entry::needs) {
+            // another payload of the same content may be on its way
+            if let Some(at) = self.held.iter().position(|it| it == hash) {
+                self.held.remove(at);
+            }
+        }
+    }
+
     /// Throws away what is not durable, between commits.
     pub(super) fn abandon(&mut self) {
-        self.pending.clear();
+        let pending = std::mem::take(&mut self.pending);
+        self.release(&pending);
         self.forgot.clear();
         self.turn = None;
         // the next record begins again, so that whoever reads the log throws the same away

@@ -208,7 +208,7 @@ impl Shared {
             let _alone = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
             self.log.set_wiping(true);
             // the file that the log goes on in may be one of these
-            self.log.wipe_spare()?;
+            self.log.wipe_spare().map_err(|e| self.log_failed(e))?;
         }
         self.log.turn_over();
         self.log.commit(Record {

@@ -31,9 +31,15 @@ pub(super) struct History {
     pub pieces: Vec<Piece>,
     /// Those that are in no piece; the last turn always is among them.
     pub tail: Vec<Arc<TurnRecord>>,
+    /// How often turns were taken back out of pieces. What was written of the tail before one of these is of another.
+    recalls: u64,
 }
 
 impl History {
+    pub fn new(pieces: Vec<Piece>, tail: Vec<Arc<TurnRecord>>) -> Self {
+        Self { pieces, tail, recalls: 0 }
+    }
+
     pub fn push(&mut self, turn: TurnRecord) {
         self.tail.push(Arc::new(turn));
     }
@@ -77,9 +83,9 @@ impl History {
         Ok(made)
     }
 
-    /// Erases events and outcomes of the turns from `first` to `last`. The pieces from the first such turn on are
-    /// taken back into memory, and written anew with the next checkpoint. An error changes nothing.
-    pub fn erase(&mut self, first: Turn, last: Turn, chunks: &dyn ChunkStore) -> Result<(), StoreError> {
+    /// Takes the pieces from the turn `first` on back into memory; they are written anew with the next checkpoint. An
+    /// error changes nothing.
+    pub fn recall(&mut self, first: Turn, chunks: &dyn ChunkStore) -> Result<(), StoreError> {
         let kept = self.pieces.partition_point(|piece| piece.last < first);
         let mut tail = Vec::new();
         for piece in &self.pieces[kept..] {
@@ -87,7 +93,16 @@ impl History {
         }
         self.pieces.truncate(kept);
         tail.append(&mut self.tail);
-        for turn in tail.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
+        self.tail = tail;
+        self.recalls += 1;
+        Ok(())
+    }
+
+    /// Erases events and outcomes of the turns from `first` to `last`, of which what is in pieces is
+    /// [recalled](Self::recall) first: nothing is read where that was done before.
+    pub fn erase(&mut self, first: Turn, last: Turn, chunks: &dyn ChunkStore) -> Result<(), StoreError> {
+        self.recall(first, chunks)?;
+        for turn in self.tail.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
             let turn = Arc::make_mut(turn);
             turn.event = Payload::Inline(Vec::new());
             turn.outcome = match turn.outcome {
@@ -95,12 +110,19 @@ impl History {
                 Outcome::Failed(_) => Outcome::Failed("forgotten".into()),
             };
         }
-        self.tail = tail;
         Ok(())
     }
 
+    /// Notes what was written of the tail as it stood in `written`, unless turns were taken back since then: the
+    /// beginning of the tail is another.
+    pub fn take_over(&mut self, written: &Self, made: &[Piece]) {
+        if self.recalls == written.recalls {
+            self.paged(made);
+        }
+    }
+
     /// Notes that the beginning of the tail is in these pieces.
-    pub fn paged(&mut self, made: &[Piece]) {
+    fn paged(&mut self, made: &[Piece]) {
         let turns: usize = made.iter().map(|it| it.turns as usize).sum();
         self.tail.drain(..turns.min(self.tail.len()));
         self.pieces.extend_from_slice(made);

@@ -192,6 +192,103 @@ fn what_only_earlier_generations_have_can_be_forgotten() {
     assert!(matches!(a.forget(&what, &new_generation(b"")), Err(StoreError::Busy)));
 }
 
+/// An agent with more turns than one piece of its history has, of which one is to be forgotten; all in segments.
+fn with_many_turns(device: &Simulated) -> (Store, Arc<Disk>) {
+    let store = start(device);
+    let a = create(&store, "a");
+    for turn in 0..300 {
+        a.begin(TurnStyle::Transaction, &if turn == 7 { marked(turn, 60, 5) } else { vec![7; 60] }).unwrap();
+        if turn == 0 {
+            write(&a, SEMANTIC, "fact", b"a fact");
+        }
+        end_quietly(&a, b"done");
+    }
+    store.checkpoint().unwrap();
+    (store, a)
+}
+
+fn end_quietly(disk: &Arc<Disk>, outcome: &[u8]) {
+    wait(|done| disk.end(outcome, None, done)).unwrap();
+}
+
+fn forget_turns(disk: &Arc<Disk>) -> Result<Forgot, StoreError> {
+    let file = try_number(disk, SEMANTIC, "fact")?.expect("it has a fact");
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    disk.forget(&Forget { zone: SEMANTIC, files: vec![file], turns: Some((Turn(1), Turn(20))) }, &operated)
+}
+
+/// Were the record durable by then, memory would stand at what the log does not say, and give numbers twice.
+#[test]
+fn a_read_that_fails_while_turns_are_forgotten_forgets_nothing() {
+    let device = Simulated::new(1);
+    drop(with_many_turns(&device));
+    let mut refused = 0;
+    for read in 1.. {
+        let device = device.killed();
+        let store = start(&device);
+        let a = find(&store, "a");
+        let (before, reads) = (see(&a), device.reads());
+        device.inject(crate::device::simulated::Fault::Read(reads + read));
+        let made = forget_turns(&a);
+        device.heal();
+        if made.is_ok() && device.reads() < reads + read {
+            break;
+        }
+        if made.is_err() {
+            refused += 1;
+            assert_eq!(see(&a), before, "read {read}");
+            forget_turns(&a).unwrap();
+        }
+        mark(&a).unwrap();
+        let after = see(&a);
+        drop((store, a));
+        assert_eq!(see(&find(&start(&device.crash(read)), "a")), after, "read {read}");
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn the_event_of_a_turn_that_was_abandoned_is_erased_and_the_outcome_of_one_that_is_forgotten() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, &marked(1, 17_000, 5)).unwrap();
+    a.abandon().unwrap();
+    let report = store.purge().unwrap();
+    assert!(report.is_purged && found_on(&device).is_empty(), "{report:?}");
+    a.begin(TurnStyle::Transaction, &marked(2, 17_000, 5)).unwrap();
+    write(&a, SEMANTIC, "fact", b"a fact");
+    end(&a, &marked(3, 17_000, 5)).unwrap();
+    let other = create(&store, "other");
+    other.begin(TurnStyle::Transaction, &marked(4, 17_000, 5)).unwrap();
+    sync(&other).unwrap();
+    store.remove(other.id()).unwrap();
+    forget_turns(&a).unwrap();
+    drop((a, other));
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+}
+
+/// What a checkpoint writes of a history is of the moment at which it began.
+#[test]
+fn turns_that_are_forgotten_while_a_checkpoint_is_written_stay_so() {
+    let device = Simulated::new(1);
+    let (store, a) = with_many_turns(&device);
+    for _ in 0..300 {
+        a.begin(TurnStyle::Transaction, b"later").unwrap();
+        end_quietly(&a, b"done");
+    }
+    let frozen = super::super::catalogue::Frozen::of(&a.lock().state);
+    forget_turns(&a).unwrap();
+    let seen = see(&a);
+    let written = frozen.write(&store.shared().unwrap().segments).unwrap();
+    written.relieve(&mut a.lock().state);
+    assert_eq!(see(&a), seen);
+    assert_eq!(seen.history.len(), 600);
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+}
+
 #[test]
 fn what_it_does_not_reach_is_found() {
     let device = Simulated::new(1);

@@ -74,14 +74,19 @@ impl Needles {
         found
     }
 
-    /// The files of a device in which any of them is.
+    /// The files of a device in which any of them is, and which.
     pub fn found_on(&self, device: &Simulated) -> Vec<String> {
         let mut files = contents_of(device);
         if self.found(|each| files.iter().for_each(|(_, bytes)| each(bytes))).is_empty() {
             return Vec::new();
         }
         files.retain(|(_, bytes)| !self.found(|each| each(bytes)).is_empty());
-        files.into_iter().map(|(path, _)| path).collect()
+        let said = |(path, bytes): (String, Vec<u8>)| {
+            let found = self.found(|each| each(&bytes));
+            let at = |needle: &Needle| bytes.windows(NEEDLE).position(|it| it == needle).unwrap_or_default();
+            format!("{path} at {:?}", found.iter().map(at).collect::<Vec<_>>())
+        };
+        files.into_iter().map(said).collect()
     }
 }
 
@@ -116,6 +121,6 @@ fn needles_are_found_wherever_they_are() {
     let device = Simulated::new(1);
     let file = device.create("log/1", 0, Caching::Cached).unwrap();
     file.write_at(0, &[&[0; 4000][..], &two].concat()).unwrap();
-    assert_eq!(needles.found_on(&device), ["log/1"]);
+    assert_eq!(needles.found_on(&device), ["log/1 at [4000]"]);
     assert!(left.found_on(&device).is_empty());
 }

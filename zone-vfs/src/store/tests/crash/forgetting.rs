@@ -1,6 +1,7 @@
 //! What the operator has forgotten, files and turns, is in no byte of the store's files once that is said.
 
 use super::super::forget::{number_now, try_number};
+use super::super::model::Forgetting;
 use super::super::needles::{Needle, Needles};
 use super::super::versions;
 use super::work::{Goes, Work};
@@ -72,37 +73,34 @@ impl Work {
             disk.generations().iter().filter(|it| may_hold(it)).map(|it| it.number.0).collect();
         let what = Forget { zone, files: vec![file], turns: turns.map(|(a, b)| (Turn(a), Turn(b))) };
         let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+        let forgetting = Forgetting { zone, file, name: now, dropped: dropped.clone(), turns };
         let at = self.device.traced();
-        self.timeline.set_due(at, &[true, self.is_due]);
-        match disk.forget(&what, &operated) {
-            Err(StoreError::Busy) if before.turn.is_some() => {
-                self.timeline.set_due(at, &[self.is_due]);
-                Ok(true)
-            }
+        let due = self.timeline.due_at(at);
+        self.timeline.set_due(at, &[&[true], due.as_slice()].concat());
+        self.timeline.set_forgetting(&name, at, &before, forgetting.clone());
+        let made = disk.forget(&what, &operated);
+        if made.is_err() && !matches!(self.trouble, Trouble::Fails(Fault::Write(_) | Fault::Flush(_))) {
+            // all or nothing; only what was written and not flushed may be either
+            let at = self.device.traced();
+            self.timeline.set_due(at, &due);
+            self.allow(&name, vec![Some(before.clone())]);
+        }
+        match made {
+            Err(StoreError::Busy) if before.turn.is_some() => Ok(true),
             // it was written lately, and no commit has it
-            Err(StoreError::Zone(e)) if e.code == ErrorCode::NoEntry && !before.is_clean() => {
-                self.timeline.set_due(at, &[self.is_due]);
-                Ok(true)
-            }
+            Err(StoreError::Zone(e)) if e.code == ErrorCode::NoEntry && !before.is_clean() => Ok(true),
             Ok(forgot) => {
                 let told: Vec<u64> = forgot.generations.iter().map(|it| it.0).collect();
                 if told != dropped {
                     return Err(format!("{name} told of {told:?}, which is {dropped:?}"));
                 }
-                let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone));
-                let past = past.transpose().map_err(|e| format!("{name} cannot be read: {e}"))?;
-                let mut after = before.clone();
-                after.forget(
-                    (zone, file, now.as_deref()),
-                    &dropped,
-                    turns,
-                    &Arc::new(past.unwrap_or_default()),
-                )?;
-                // from when it began, although what it would be is known only now
-                self.timeline.set(&name, at, vec![Some(before), Some(after.clone())]);
+                let read = || disk.zone(SEMANTIC, |zone| versions::try_read_past(zone)).transpose();
+                let past = read().or_else(|e| if self.reads_fail() { read() } else { Err(e) });
+                let past = past.map_err(|e| format!("{name} cannot be read: {e}"))?;
+                let mut after = before;
+                after.forget(&forgetting, &Arc::new(past.unwrap_or_default()))?;
                 self.allow(&name, vec![Some(after.clone())]);
                 self.model.insert(name, after);
-                self.is_due = true;
                 self.timeline.set_due(self.device.traced(), &[true]);
                 if self.rng.one_in(2) { self.erase() } else { Ok(true) }
             }
@@ -111,7 +109,6 @@ impl Work {
                 let mut before = before;
                 before.interrupt();
                 self.drafts.remove(&name);
-                self.timeline.set_due(at, &[self.is_due]);
                 self.allow(&name, vec![Some(before.clone())]);
                 self.model.insert(name, before);
                 self.device.heal_space();
@@ -124,43 +121,74 @@ impl Work {
     /// Erases what was forgotten from the store's files.
     pub fn erase(&mut self) -> Goes {
         self.steps.push("purge".into());
-        self.begin_to_erase();
-        match self.store().purge() {
-            Ok(report) if report.damage.is_empty() && self.trouble == Trouble::None => {
-                self.is_erased(report.is_purged)
-            }
-            Ok(report) if report.damage.is_empty() || self.trouble != Trouble::None => {
-                self.look_what_is_left()
-            }
+        let was_due = self.begin_to_erase()?;
+        let purged = self.store().purge();
+        self.has_ended(&purged, (was_due, true), &BTreeSet::new())?;
+        match purged {
+            Ok(report) if report.damage.is_empty() || self.reads_fail() => Ok(true),
             Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
             Err(e) if e.is_no_space() => Ok(false),
             Err(e) => self.broken(&e),
         }
     }
 
+    fn is_due(&self) -> Result<bool, String> {
+        self.store().is_purge_due().map_err(|e| e.to_string())
+    }
+
     /// What is to be erased may be from here on. Gives whether anything is.
-    pub(super) fn begin_to_erase(&mut self) -> bool {
+    pub(super) fn begin_to_erase(&mut self) -> Result<bool, String> {
         // the committer holds an agent that was removed for a moment more
         let_go(self.store());
-        self.timeline.set_due(self.device.traced(), &[true, false]);
-        self.is_due
+        let at = self.device.traced();
+        if self.timeline.may_be_due(true, at) {
+            self.timeline.set_due(at, &[true, false]);
+        }
+        self.is_due()
+    }
+
+    /// A reaping that `erases` is over, or has failed: what does a crash find of what has to be erased, if anything
+    /// `was_due`? What is `needed` was, when it began.
+    pub(super) fn has_ended(
+        &mut self,
+        reaped: &Result<ReapReport, StoreError>,
+        (was_due, erases): (bool, bool),
+        needed: &BTreeSet<Needle>,
+    ) -> Result<(), String> {
+        let (at, is_due) = (self.device.traced(), self.is_due()?);
+        match reaped {
+            Ok(report) if report.is_purged && erases => return self.is_erased(needed),
+            Ok(report) if erases => {
+                let is_hindered = report.swept.out_of_space || self.reads_fail();
+                if is_due != was_due || !is_hindered {
+                    return Err(format!("it was not purged, and is due {is_due}: {report:?}"));
+                }
+                self.timeline.set_due(at, &[is_due]);
+            }
+            // with its checkpoint
+            Ok(_) => self.timeline.set_due(at, &[is_due]),
+            // where it is over in memory alone, both may be
+            Err(_) if is_due => self.timeline.set_due(at, &[true]),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// It was erased: nothing but what is held is in any file.
-    pub(super) fn is_erased(&mut self, is_purged: bool) -> Goes {
-        let is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
-        if !is_purged || is_due {
-            return Err(format!("it was not purged: {is_purged}, {is_due}"));
+    fn is_erased(&mut self, needed: &BTreeSet<Needle>) -> Result<(), String> {
+        if self.is_due()? {
+            return Err("it was purged, and is due".into());
         }
-        self.is_due = false;
         let at = self.device.traced();
         self.timeline.set_due(at, &[false]);
-        let erased = self.written.without(&held(&self.written, &self.model, &self.teams));
-        let found = erased.found_on(&self.device);
+        let held = held(&self.written, &self.model, &self.teams);
+        let erased = self.written.without(&held.union(needed).copied().collect());
+        // whatever the device fails to read
+        let found = erased.found_on(&self.device.killed());
         if !found.is_empty() {
             return Err(format!("what nothing needs is in {found:?}"));
         }
         self.timeline.set_erased(at, erased);
-        Ok(true)
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! opened and compared with the model, and the work goes on in one of them.
 //!
 //! - `ZONE_VFS_CRASH_STATES=100000` asks for more crashes than the few thousand of a usual run,
+//! - `ZONE_VFS_CRASH_FIRST=1000` begins with another seed than the usual,
 //! - `ZONE_VFS_CRASH_SEED=7` runs the workload of one seed, as a failure names it.
 
 mod backups;
@@ -115,6 +116,7 @@ fn run_many(first: u64, wanted: u64, conditions: Conditions) {
         run(seed, conditions).unwrap();
         return;
     }
+    let first = first + variable("ZONE_VFS_CRASH_FIRST").unwrap_or_default();
     let (seeds, states) = (AtomicU64::new(first), AtomicU64::new(0));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

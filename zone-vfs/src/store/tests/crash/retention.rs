@@ -114,10 +114,15 @@ impl Work {
             unmounted.push((name.clone(), team.id.is_some()));
         }
         self.timeline.set_reaping(at, Some(Arc::new(reapings.clone())));
-        let was_due = self.begin_to_erase();
+        let was_due = self.begin_to_erase()?;
         let reaped = self.store().reap(&reapings.policy(&self.model), false);
         let at = self.device.traced();
         self.timeline.set_reaping(at, None);
+        if self.reads_fail() {
+            // what it could not read it keeps; what it has taken is looked up
+            let what = reaped.as_ref().map_or_else(ToString::to_string, |it| it.damage.join(", "));
+            return self.is_partly_reaped(&what, &reaped, was_due);
+        }
         match reaped {
             Ok(report) if report.damage.is_empty() => {
                 for (name, _) in unmounted.into_iter().filter(|(_, is_known)| *is_known) {
@@ -127,19 +132,35 @@ impl Work {
                     self.timeline.set_team(&name, at, vec![None]);
                     self.teams.remove(&name);
                 }
-                if self.trouble != Trouble::None {
-                    // an agent that could not be read for once keeps what it has
-                    return self.look_what_is_left();
-                }
                 self.are_reaped(&reapings)?;
-                if was_due { self.is_erased(report.is_purged) } else { Ok(true) }
+                self.has_ended(&Ok(report), (was_due, was_due), &BTreeSet::new())?;
+                Ok(true)
             }
-            // what it could not read it keeps; which generations it has dropped is looked up
-            Ok(report) if self.reads_fail() => self.read_failed(&report.damage.join(", ")),
             Ok(report) => Err(format!("a sound store is damaged: {:?}", report.damage)),
-            Err(e) if e.is_no_space() => Ok(false),
-            Err(e) => self.broken(&e),
+            Err(e) => {
+                let goes = if e.is_no_space() { Ok(false) } else { self.broken(&e) };
+                self.has_ended(&Err(e), (was_due, was_due), &BTreeSet::new())?;
+                goes
+            }
         }
+    }
+
+    /// A read has failed while it was reaped. What is gone is so for good with a checkpoint, which no read fails any
+    /// more: one that fails does so once.
+    fn is_partly_reaped(
+        &mut self,
+        what: &str,
+        reaped: &Result<ReapReport, StoreError>,
+        was_due: bool,
+    ) -> Goes {
+        self.insist(Store::checkpoint).map_err(|e| format!("no checkpoint after a read failed: {e}"))?;
+        // what is given up below was needed when it began
+        let needed = forgetting::held(&self.written, &self.model, &self.teams);
+        let goes = self.read_failed(what)?;
+        self.has_ended(reaped, (was_due, was_due), &needed)?;
+        let is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
+        self.timeline.set_due(self.device.traced(), &[is_due]);
+        Ok(goes)
     }
 
     fn are_reaped(&mut self, reapings: &Reapings) -> Result<(), String> {
@@ -153,11 +174,6 @@ impl Work {
             }
         }
         Ok(())
-    }
-
-    /// Something was done, or not, for a fault of the device: gives up what nobody has waited for, and finds out.
-    pub fn look_what_is_left(&mut self) -> Goes {
-        if self.reads_fail() { self.read_failed("of somebody, perhaps") } else { Ok(false) }
     }
 
     /// Pins a generation, or takes its pin away, or drops it by hand, whatever else the agent is at.

@@ -1,7 +1,7 @@
 //! What a crash may find of each agent and each shared zone, by how many changes the device had seen.
 
 use super::*;
-use crate::store::tests::model::Reaping;
+use crate::store::tests::model::{Forgetting, Reaping};
 
 /// What may be found of an agent; `None` where there may be no agent of that name.
 pub type Candidate = Option<ModelAgent>;
@@ -15,15 +15,38 @@ struct Shown {
     agent: Candidate,
     seen: Option<Seen>,
     needs: Needs,
-    /// It may be found as a reaping by this leaves it, or has not left it yet.
-    reaping: Option<(ModelAgent, Reaping)>,
+    /// What it may be found as besides, or has not become yet.
+    later: Option<Later>,
+}
+
+/// What becomes of an agent, of which something is known only when it is found.
+#[derive(Clone, Debug)]
+enum Later {
+    /// It is as a reaping leaves it that may not be over.
+    Reaped(ModelAgent, Reaping),
+    /// It has forgotten something.
+    Forgot(ModelAgent, Forgetting),
+}
+
+impl Later {
+    fn is(&self, found: &Seen) -> Option<ModelAgent> {
+        match self {
+            Self::Reaped(before, by) => before.reaped_to(found, by, false, reopened).ok(),
+            Self::Forgot(before, what) => {
+                let mut after = before.clone();
+                after.forget(what, &found.past).ok()?;
+                let after = reopened(after);
+                (after.seen() == *found).then_some(after)
+            }
+        }
+    }
 }
 
 impl Shown {
     fn new(agent: Candidate, needs: Needs) -> Self {
         let agent = agent.map(reopened);
         let seen = agent.as_ref().map(ModelAgent::seen);
-        Self { agent, seen, needs, reaping: None }
+        Self { agent, seen, needs, later: None }
     }
 
     /// What this is, if this is what was found.
@@ -31,8 +54,7 @@ impl Shown {
         if self.seen.as_ref() == found {
             return Some(self.agent.clone());
         }
-        let ((before, by), found) = (self.reaping.as_ref()?, found?);
-        before.reaped_to(found, by, false, reopened).ok().map(Some)
+        self.later.as_ref()?.is(found?).map(Some)
     }
 }
 
@@ -100,8 +122,14 @@ impl Timeline {
     pub fn set_reaped(&mut self, name: &str, at: usize, agent: &ModelAgent, by: Reaping) {
         let gone = by.removes.then(|| Shown::new(None, Needs::new()));
         let stays = Shown::new(Some(agent.clone()), Needs::new());
-        let stays = Shown { reaping: Some((agent.clone(), by)), ..stays };
+        let stays = Shown { later: Some(Later::Reaped(agent.clone(), by)), ..stays };
         self.put(name, at, std::iter::once(stays).chain(gone).collect());
+    }
+
+    /// From `at` changes on, the agent of this name forgets something, or has not yet.
+    pub fn set_forgetting(&mut self, name: &str, at: usize, agent: &ModelAgent, what: Forgetting) {
+        let stays = Shown::new(Some(agent.clone()), Needs::new());
+        self.put(name, at, vec![Shown { later: Some(Later::Forgot(agent.clone(), what)), ..stays }]);
     }
 
     fn put(&mut self, name: &str, at: usize, candidates: Vec<Shown>) {
@@ -111,6 +139,11 @@ impl Timeline {
     /// From `at` changes on, what was forgotten has still to be erased, or has not, or both may be.
     pub fn set_due(&mut self, at: usize, due: &[bool]) {
         self.due.push((at, due.to_vec()));
+    }
+
+    /// What may be found of whether something has to be erased.
+    pub fn due_at(&self, changes: usize) -> Vec<bool> {
+        last(&self.due, changes).to_vec()
     }
 
     /// From `at` changes on, these are in no file.
@@ -125,8 +158,7 @@ impl Timeline {
 
     /// Whether it may be that something has still to be erased, or that nothing has.
     pub fn may_be_due(&self, due: bool, changes: usize) -> bool {
-        let known = last(&self.due, changes);
-        known.is_empty() || known.contains(&due)
+        last(&self.due, changes).contains(&due)
     }
 
     pub fn erased_at(&self, changes: usize) -> Option<&Needles> {
@@ -197,8 +229,11 @@ impl Timeline {
                     let wanted: Vec<_> = candidates
                         .iter()
                         .map(|it| {
-                            let by = it.reaping.as_ref().map(|(_, by)| format!(" reaped by {by:?}"));
-                            it.seen.as_ref().map_or("nothing".into(), brief) + &by.unwrap_or_default()
+                            let later = it.later.as_ref().map(|later| match later {
+                                Later::Reaped(_, by) => format!(" reaped by {by:?}"),
+                                Later::Forgot(_, what) => format!(" without {what:?}"),
+                            });
+                            it.seen.as_ref().map_or("nothing".into(), brief) + &later.unwrap_or_default()
                         })
                         .collect();
                     let differs = candidates.first().and_then(|it| parts(found?, it.seen.as_ref()?));

@@ -27,14 +27,21 @@ impl Work {
     pub(super) fn read_failed(&mut self, what: &str) -> Goes {
         self.steps.push(format!("a read failed: {what}"));
         self.drafts.clear();
-        for name in self.model.keys() {
-            let disk = self.disk(name);
+        for (name, id) in self.insist(Store::agents).map_err(|e| e.to_string())? {
+            let disk = self.insist(|store| store.disk(id)).map_err(|e| format!("{name}: {e}"))?;
             disk.abandon().map_err(|e| format!("{name}: {e}"))?;
         }
-        let found = self.look()?;
-        let (model, teams) = self.timeline.explain(&found, self.device.traced())?;
+        let (found, at) = (self.look()?, self.device.traced());
+        let (model, teams) = self.timeline.explain(&found, at)?;
         for (name, agent) in &model {
-            self.timeline.set(name, self.device.traced(), vec![Some(agent.clone())]);
+            self.timeline.set(name, at, vec![Some(agent.clone())]);
+        }
+        // a removal is durable before anybody sees it
+        for name in self.model.keys().filter(|name| !model.contains_key(*name)) {
+            self.timeline.set(name, at, vec![None]);
+        }
+        for name in self.teams.keys().filter(|name| !teams.contains_key(*name)) {
+            self.timeline.set_team(name, at, vec![None]);
         }
         (self.model, self.teams) = (model, teams);
         Ok(true)

@@ -48,8 +48,6 @@ pub struct Work {
     pub(super) backups: Vec<(usize, Vec<u8>)>,
     /// All that was ever written to files, events and outcomes.
     pub(super) written: Needles,
-    /// Something was forgotten, and was not erased from the store's files.
-    pub(super) is_due: bool,
     /// Little is kept in memory, so that much is read.
     has_little_memory: bool,
     pub(super) trouble: Trouble,
@@ -70,7 +68,6 @@ impl Work {
             timeline: Timeline::default(),
             backups: Vec::new(),
             written: Needles::default(),
-            is_due: false,
             has_little_memory: seed.is_multiple_of(3),
             trouble: Trouble::None,
             rng: Rng::new(seed ^ 0xd0),
@@ -87,8 +84,8 @@ impl Work {
         self.trouble = Trouble::None;
         self.store = Some(self.start().map_err(|e| format!("it does not open: {e}"))?);
         self.trouble = trouble;
-        self.is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
-        self.timeline.set_due(0, &[self.is_due]);
+        let is_due = self.store().is_purge_due().map_err(|e| e.to_string())?;
+        self.timeline.set_due(0, &[is_due]);
         match trouble {
             Trouble::None => {}
             Trouble::Fails(fault) => self.device.inject(fault),
@@ -208,8 +205,6 @@ impl Work {
         match kind {
             _ if self.model.is_empty() => self.create(),
             0..2 => self.reopen(),
-            // what a device in trouble leaves of these, the model does not follow yet
-            2..5 | 19..23 if self.trouble != Trouble::None => self.step_beside(),
             2..5 => self.reap(),
             5..7 => self.back_up(),
             7..9 => self.scrub(),

@@ -9,7 +9,7 @@ use super::*;
 use crate::contract::lifecycle::{OnFailure, OnFork, OnRewind};
 use crate::device::simulated::Rng;
 
-pub use retention::Reaping;
+pub use retention::{Forgetting, Reaping};
 
 pub const INTERRUPTED: &str = "interrupted: its host stopped";
 

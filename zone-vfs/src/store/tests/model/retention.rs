@@ -19,6 +19,19 @@ pub struct Reaping {
     pub is_over_budget: bool,
 }
 
+/// What an operator has an agent forget.
+#[derive(Clone, Debug)]
+pub struct Forgetting {
+    pub zone: u16,
+    pub file: Inode,
+    /// The name that the file has now, if it has one.
+    pub name: Option<String>,
+    /// The generations that had its number.
+    pub dropped: Vec<u64>,
+    /// The first and the last of the turns that are forgotten with it.
+    pub turns: Option<(u64, u64)>,
+}
+
 /// The numbers of generations of turns that a budget leaves in turn.
 fn limits(is_over_budget: bool) -> impl Iterator<Item = usize> {
     let halves = std::iter::successors(Some(KEPT_TURN_GENERATIONS), |it| Some(it / 2).filter(|it| *it > 0));
@@ -150,28 +163,22 @@ impl ModelAgent {
         self.zones[usize::from(zone)].working.files.keys().cloned().collect()
     }
 
-    /// What is there after files were forgotten, of which these generations had the numbers, and turns.
-    pub fn forget(
-        &mut self,
-        (zone, file, name): (u16, Inode, Option<&str>),
-        dropped: &[u64],
-        turns: Option<(u64, u64)>,
-        past: &Arc<Past>,
-    ) -> Result<(), String> {
+    /// What is there after a file was forgotten, and turns, and the past is this.
+    pub fn forget(&mut self, what: &Forgetting, past: &Arc<Past>) -> Result<(), String> {
         self.commit();
-        let of = &mut self.zones[usize::from(zone)];
-        if let Some(name) = name {
+        let of = &mut self.zones[usize::from(what.zone)];
+        if let Some(name) = &what.name {
             of.working.files.remove(name);
         }
-        if zone == SEMANTIC {
-            of.working.memory = of.working.memory.forgot(file, past)?;
+        if what.zone == SEMANTIC {
+            of.working.memory = of.working.memory.forgot(what.file, past)?;
         }
         of.commit();
         self.generation(Cause::Operated);
-        for number in dropped {
+        for number in &what.dropped {
             self.drop_generation(*number);
         }
-        let Some((first, last)) = turns else { return Ok(()) };
+        let Some((first, last)) = what.turns else { return Ok(()) };
         for turn in self.history.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
             turn.event.clear();
             match &mut turn.outcome {
