@@ -278,7 +278,7 @@ fn turns_that_are_forgotten_while_a_checkpoint_is_written_stay_so() {
         a.begin(TurnStyle::Transaction, b"later").unwrap();
         end_quietly(&a, b"done");
     }
-    let frozen = super::super::catalogue::Frozen::of(&a.lock().state);
+    let frozen = catalogue::Frozen::of(&a.lock().state);
     forget_turns(&a).unwrap();
     let seen = see(&a);
     let written = frozen.write(&store.shared().unwrap().segments).unwrap();
