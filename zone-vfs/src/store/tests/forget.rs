@@ -217,36 +217,6 @@ fn forget_turns(disk: &Arc<Disk>) -> Result<Forgot, StoreError> {
     disk.forget(&Forget { zone: SEMANTIC, files: vec![file], turns: Some((Turn(1), Turn(20))) }, &operated)
 }
 
-/// Were the record durable by then, memory would stand at what the log does not say, and give numbers twice.
-#[test]
-fn a_read_that_fails_while_turns_are_forgotten_forgets_nothing() {
-    let device = Simulated::new(1);
-    drop(with_many_turns(&device));
-    let mut refused = 0;
-    for read in 1.. {
-        let device = device.killed();
-        let store = start(&device);
-        let a = find(&store, "a");
-        let (before, reads) = (see(&a), device.reads());
-        device.inject(crate::device::simulated::Fault::Read(reads + read));
-        let made = forget_turns(&a);
-        device.heal();
-        if made.is_ok() && device.reads() < reads + read {
-            break;
-        }
-        if made.is_err() {
-            refused += 1;
-            assert_eq!(see(&a), before, "read {read}");
-            forget_turns(&a).unwrap();
-        }
-        mark(&a).unwrap();
-        let after = see(&a);
-        drop((store, a));
-        assert_eq!(see(&find(&start(&device.crash(read)), "a")), after, "read {read}");
-    }
-    assert!(refused > 0);
-}
-
 #[test]
 fn the_event_of_a_turn_that_was_abandoned_is_erased_and_the_outcome_of_one_that_is_forgotten() {
     let device = Simulated::new(1);
