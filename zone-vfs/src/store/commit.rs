@@ -279,7 +279,9 @@ impl Commit {
         let mut inner = disk.lock();
         let whole = durable == parts.len();
         // what is tried again is pending, which is as good
-        parts.iter().for_each(|part| inner.release(part));
+        for part in &parts {
+            inner.release(part);
+        }
         let refused = parts.split_off(durable);
         let mut outcome = Ok(());
         let mut kept = Vec::new();
