@@ -51,7 +51,7 @@ pub mod wasi;
 mod wit;
 
 pub use agent::{Agent, AgentError, AgentName, Event};
-pub use host::{AgentOptions, Host, HostOptions};
+pub use host::{AgentOptions, Host, HostOptions, ProcessLimit};
 pub use zone_vfs;
 
 /// The examples of the documents, compiled as tests.

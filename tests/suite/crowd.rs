@@ -7,7 +7,10 @@ use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
 
 use crate::bed::{Bed, PROGRAM, guest};
 
-const FORKS: usize = 1000;
+/// How many; `DORMOUSE_FORKS` asks for others.
+fn forks() -> usize {
+    std::env::var("DORMOUSE_FORKS").map_or(1000, |text| text.parse().expect("a number"))
+}
 
 async fn send(agent: &Agent, text: &str) -> String {
     let event = Event::message(text).expect("an event");
@@ -24,6 +27,7 @@ fn memory() -> Option<u64> {
 
 #[test]
 fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
+    let count = forks();
     let bed = Bed::new(&["notes"]);
     let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
     let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
@@ -41,19 +45,19 @@ fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
         for event in ["note one", "note two", "draft text", "remember colour blue"] {
             send(&parent, event).await;
         }
-        let names: Vec<_> = (0..FORKS).map(|n| name(format!("fork-{n}"))).collect();
+        let names: Vec<_> = (0..count).map(|n| name(format!("fork-{n}"))).collect();
         let started = Instant::now();
         let forks = parent.fork(&names, None).await.expect("the forks");
         let forked = started.elapsed();
-        assert_eq!(forks.len(), FORKS);
+        assert_eq!(forks.len(), count);
         let before = memory();
         let started = Instant::now();
         for fork in &forks {
             fork.resume().await.expect("a fork alive");
         }
         let resumed = started.elapsed();
-        let each = memory().zip(before).map(|(after, before)| after.saturating_sub(before) / FORKS as u64);
-        println!("{FORKS} forks: {forked:?}; all resumed, cold: {resumed:?}; PSS of each: {each:?} bytes");
+        let each = memory().zip(before).map(|(after, before)| after.saturating_sub(before) / count as u64);
+        println!("{count} forks: {forked:?}; all resumed, cold: {resumed:?}; PSS of each: {each:?} bytes");
 
         // some go ways of their own
         let differs = |n: usize| n % 97 == 5;
@@ -73,17 +77,18 @@ fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
             assert_eq!(send(fork, "status").await, status, "fork {n}");
             assert_eq!(send(fork, "list").await, list, "fork {n}");
         }
-        for n in [0, 5, 6, FORKS - 1] {
+        for n in [0, 5, 6, count - 1] {
             let colour = if differs(n) { format!("number-{n}") } else { "blue".into() };
             assert_eq!(send(&forks[n], "recall colour").await, colour);
             let draft = if differs(n) { "text\nmore\n" } else { "text\n" };
             assert_eq!(send(&forks[n], "draft").await, draft);
         }
+        println!("{:#?}", host.process_limits().expect("the limits"));
         assert_eq!(send(&parent, "status").await, "memory=2 journal=3 semantic=2 logs=2 turns=5");
     });
     host.close().expect("the host closes");
     // and all of them are there in another process
-    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(FORKS + 1));
+    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(count + 1));
     assert_eq!(bed.send("fork-5", "list"), "1. one\n2. two\n3. of fork 5");
-    assert_eq!(bed.send("fork-999", "list"), "1. one\n2. two");
+    assert_eq!(bed.send(&format!("fork-{}", count - 1), "list"), "1. one\n2. two");
 }

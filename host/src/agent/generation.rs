@@ -74,6 +74,7 @@ impl Agent {
             });
         }
         let (standing, image) = self.standing().await?;
+        self.host.headroom.note_start();
         let (mut live, warm) = standing.template.slot(&image).await?;
         let started = Instant::now();
         let starts = standing.about.starts + 1;

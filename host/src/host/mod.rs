@@ -5,6 +5,7 @@
 
 mod create;
 mod engines;
+mod limits;
 mod options;
 mod remove;
 mod templates;
@@ -24,6 +25,8 @@ use crate::image::ImageStore;
 use crate::upkeep::{Archiving, Flattening};
 
 pub(crate) use self::engines::Engines;
+pub(crate) use self::limits::Headroom;
+pub use self::limits::ProcessLimit;
 pub use self::options::{AgentOptions, HostOptions};
 
 /// The places of the agents that somebody holds.
@@ -52,6 +55,7 @@ pub(crate) struct HostShared {
     pub reap_due: AtomicBool,
     pub flattening: Arc<Mutex<Flattening>>,
     pub archiving: Arc<Mutex<Archiving>>,
+    pub headroom: Headroom,
 }
 
 /// An open store with everything that is needed to run its agents.
@@ -91,6 +95,7 @@ impl Host {
             reap_due: AtomicBool::new(false),
             flattening: Arc::default(),
             archiving: Arc::default(),
+            headroom: Headroom::default(),
             options,
         });
         Ok(Self { shared })
