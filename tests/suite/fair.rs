@@ -30,6 +30,10 @@ fn a_turn_has_so_much_processor_time_and_no_more() {
         bed.refused(["send", agent, "spin"], &["it used more than 500ms of processor time"]);
         assert_eq!(bed.send(agent, "list"), "no notes yet");
     }
+    // the smaller limit holds
+    bed.refused(["--max-cpu", "0.2", "send", "b", "spin"], &["it used more than 200ms of processor time"]);
+    bed.refused(["--max-cpu", "9", "send", "b", "spin"], &["it used more than 500ms of processor time"]);
+    assert_eq!(bed.agent("c")["max_cpu_seconds"], 0.5);
     bed.ok(["run", "--max-cpu", "60", guest("hello-command").to_str().unwrap()]);
 }
 
@@ -86,4 +90,41 @@ fn guests_that_spin_leave_the_others_their_turns() {
             assert_eq!(send(spinner, "list").await.expect("a turn"), "no notes yet");
         }
     });
+}
+
+/// A command that computes without end as it is instantiated, before it is run.
+const STARTS_SPINNING: &str = r#"(component
+    (core module $m
+        (func $spin (loop $again (br $again)))
+        (func (export "run") (result i32) i32.const 0)
+        (start $begin)
+        (func $begin (call $arguments (i32.const 0)) (if (i32.ne (i32.load (i32.const 4)) (i32.const 1)) (then (call $spin))))
+        (import "h" "arguments" (func $arguments (param i32)))
+        (import "h" "memory" (memory 1)))
+    (core module $memory (memory (export "memory") 1)
+        (global $top (mut i32) (i32.const 1024))
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+            (global.get $top)
+            (global.set $top (i32.add (global.get $top) (i32.and (i32.add (local.get 3) (i32.const 7)) (i32.const -8))))))
+    (import "wasi:cli/environment@0.2.0" (instance $environment
+        (export "get-arguments" (func (result (list string))))))
+    (core instance $i (instantiate $memory))
+    (core func $arguments (canon lower (func $environment "get-arguments")
+        (memory $i "memory") (realloc (func $i "realloc"))))
+    (core instance $n (instantiate $m (with "h" (instance
+        (export "arguments" (func $arguments)) (export "memory" (memory $i "memory"))))))
+    (func $run (result (result)) (canon lift (core func $n "run")))
+    (instance $out (export "run" (func $run)))
+    (export "wasi:cli/run@0.2.0" (instance $out)))"#;
+
+#[test]
+fn what_is_computed_before_the_first_call_counts_too() {
+    let bed = Bed::new(&[]);
+    let component = bed.file("spins.wasm", wat::parse_str(STARTS_SPINNING).expect("a component"));
+    let component = component.to_str().expect("a path");
+    // its name alone, or nothing for the genesis: it ends at once with one argument
+    bed.refused(
+        ["run", "--max-cpu", "0.3", "--name", "c", component, "and", "more"],
+        &["it used more than 300ms of processor time"],
+    );
 }

@@ -132,6 +132,9 @@ fn what_cannot_be_an_upgrade_is_refused_by_name() {
     bed.refused(["upgrade", "c", guest("upgrade-agent").to_str().unwrap()], &["dormouse run --name"]);
     let wrong = bed.file("wrong.wasm", wat::parse_str(WRONG).expect("a component"));
     bed.refused(["upgrade", "a", wrong.to_str().unwrap()], &["`save`", "func() -> result<list<u8>, string>"]);
+    let inspected = bed.run(["inspect", wrong.to_str().unwrap()]);
+    assert_eq!(inspected.status, Some(1), "{inspected}");
+    assert!(inspected.out.contains("its export `save` is not that of dormouse:agent"), "{inspected}");
     assert_eq!(bed.send("a", "what"), "\"x\" created resumed");
     assert_eq!(
         std::fs::read_dir(bed.store().join("components")).unwrap().count(),
@@ -155,6 +158,50 @@ const WRONG: &str = r#"(component
     (func (export "handle") (param "event" $event-type) (result (result $reply-type (error string)))
         (canon lift (core func $i "handle") (memory $i "memory") (realloc (func $i "realloc"))))
     (func (export "save") (param "state" u32) (canon lift (core func $i "save"))))"#;
+
+#[test]
+fn where_the_old_component_is_lost_there_is_no_way_back_and_no_agent_is_lost() {
+    let (bed, new) = knowing("x");
+    let before = bed.agent("a")["generation"].to_string();
+    let components = bed.store().join("components");
+    let old: Vec<_> = std::fs::read_dir(&components).unwrap().map(|file| file.unwrap().path()).collect();
+    bed.ok(["upgrade", "a", &new]);
+    std::fs::remove_file(&old[0]).unwrap();
+    std::fs::remove_dir_all(bed.store().join("cache")).unwrap();
+    bed.refused(["rewind", "a", &before], &["is not in the store"]);
+    bed.refused(["fork", "a", "f", "--at", &before], &["is not in the store"]);
+    assert_eq!(bed.send("a", "what"), "\"x\" upgraded");
+    // where it is there again, so is the way
+    bed.ok(["new", "b", guest("upgrade-agent").to_str().unwrap()]);
+    bed.ok(["rewind", "a", &before]);
+    assert_eq!(bed.send("a", "what"), "\"x\" created rewound");
+}
+
+#[test]
+fn what_is_not_handed_over_is_said_and_the_component_is_shown() {
+    let bed = Bed::new(&["upgrade-agent", "locks-agent"]);
+    let [with, without] =
+        ["upgrade-agent", "locks-agent"].map(|name| guest(name).to_str().unwrap().to_owned());
+    bed.create("a", "upgrade-agent");
+    bed.send("a", "keep trap-save");
+    assert!(bed.ok(["upgrade", "a", &without]).contains("exports no `load`"), "nor is `save` called then");
+    assert!(bed.ok(["upgrade", "a", &with]).contains("exports no `save`"));
+    assert_eq!(bed.send("a", "what"), "\"\" upgraded");
+    assert_eq!(bed.agent("a")["component"], "upgrade-agent.wasm");
+    assert!(bed.ok(["generations", "a"]).contains("upgraded to locks-agent.wasm"));
+    let components: Vec<_> =
+        bed.json(["generations", "a"]).as_array().unwrap().iter().map(|it| it["component"].clone()).collect();
+    assert_eq!(
+        components,
+        [
+            "upgrade-agent.wasm",
+            "upgrade-agent.wasm",
+            "locks-agent.wasm",
+            "upgrade-agent.wasm",
+            "upgrade-agent.wasm"
+        ]
+    );
+}
 
 #[test]
 fn a_start_that_the_agent_traps_at_fails_the_turn() {

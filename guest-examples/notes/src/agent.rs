@@ -15,7 +15,7 @@ use crate::zones;
 /// What a command answers: text for the sender, or why it could not be done.
 type Answer = Result<String, String>;
 
-/// All that the agent knows. None of it is ever saved by this program.
+/// All that the agent knows. None of it is ever saved by this program, but for another version of it.
 pub struct Agent {
     turns: u64,
     started: Option<Instant>,

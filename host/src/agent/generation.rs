@@ -9,6 +9,7 @@ use zone_vfs::store::{Cause, Disk, Done, NewAgent, NewGeneration, Store, StoreEr
 use super::standing::Identity;
 use super::template::Genesis;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
+use crate::code::metered;
 use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
@@ -130,7 +131,8 @@ impl Agent {
         let booted = async {
             let mut state = self.state(&identity, &generation, generation.starts + 1);
             state.attach(self.disk.clone(), &identity.mounts, false)?;
-            template.boot_genesis(state).await
+            let time = state.cpu.begin(identity.cpu_time);
+            metered(time, template.boot_genesis(state)).await
         };
         let booted = booted.await;
         // not while the guest's code runs, which a reaping would wait for, and whoever comes after it
@@ -265,6 +267,10 @@ impl Agent {
             about.image = Some(image.reference().clone());
         }
         *running = None;
+        if self.about()?.component != about.component {
+            // an agent that cannot be started again where it stands would be worse off than it is
+            self.template_of(&about.component).await?;
+        }
         // turns after that generation have not happened to whom stands there
         *self.place.seen() = None;
         let agent = self.about_with(&about)?.map(|agent| journal::encode(&agent)).transpose()?;
@@ -311,7 +317,10 @@ impl Agent {
         }
         about.handles = self.inherited(about.handles);
         let mut agent = match self.about_with(&about)? {
-            Some(agent) => agent,
+            Some(agent) => {
+                self.template_of(&agent.component).await?;
+                agent
+            }
             None => journal::decode(&info.about)?,
         };
         agent.parent = Some(info.name);

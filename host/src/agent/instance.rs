@@ -7,7 +7,7 @@ use wasmtime::component::{Instance, InstancePre, TypedFunc};
 use wasmtime::{Store, UpdateDeadline};
 
 use super::AgentError;
-use crate::code::{CpuTime, SlotEngine};
+use crate::code::{CpuTime, OutOfTime, SlotEngine};
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
 use crate::image::{Image, Ready, SlotMemory, with_memories};
 use crate::wasi::GuestState;
@@ -24,6 +24,9 @@ pub(crate) struct Live {
 }
 
 fn instantiate(e: &wasmtime::Error) -> AgentError {
+    if let Some(OutOfTime(limit)) = e.downcast_ref() {
+        return AgentError::CpuTime(*limit);
+    }
     AgentError::Instantiate(format!("{e:#}"))
 }
 

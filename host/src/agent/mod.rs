@@ -39,7 +39,7 @@ pub use self::name::{AgentName, InvalidName};
 pub use self::quota::{InvalidQuota, QuotaOption};
 pub use self::run::{RunOptions, RunOutcome};
 pub use self::turn::{Event, MAX_EVENT_ID, MAX_PAYLOAD, TurnReport};
-pub use self::upgrade::{MAX_STATE, UpgradeOptions, Upgraded};
+pub use self::upgrade::{HandOver, MAX_STATE, UpgradeOptions, Upgraded};
 pub use self::zones::{MountOption, ZoneOption, ZoneOptionError, default_zones};
 
 pub(crate) use self::bindings::link_lifecycle;

@@ -15,6 +15,9 @@ const SAVE: &str = "save";
 /// The export that takes it.
 const LOAD: &str = "load";
 
+/// The cases of `start-cause`.
+const CAUSES: [&str; 5] = ["created", "resumed", "forked", "rewound", "upgraded"];
+
 /// Which of the optional exports a component has; they have the types of `dormouse:agent/upgradable-agent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Optional {
@@ -32,7 +35,8 @@ impl Optional {
     pub fn of(pre: &InstancePre<GuestState>) -> Result<Self, AgentError> {
         Ok(Self {
             resumed: has(pre, RESUMED, "func(cause: start-cause, generation: u64)", |params, results| {
-                matches!(params, [Type::Enum(_), Type::U64]) && results.is_empty()
+                matches!(params, [Type::Enum(cause), Type::U64] if cause.names().eq(CAUSES))
+                    && results.is_empty()
             })?,
             save: has(pre, SAVE, "func() -> result<list<u8>, string>", |params, results| {
                 params.is_empty() && matches!(results, [result] if is_result(result, true))

@@ -78,6 +78,7 @@ impl Agent {
         };
         let mounts = Mounts::of(&info.zones);
         let turn = self.disk.begin(TurnStyle::Process, &journal::encode(&event)?)?;
+        let time = state.cpu.begin(cpu_time);
         let made = async {
             if genesis.touched.any() {
                 state.attach(self.disk.clone(), &mounts, false)?;
@@ -93,12 +94,12 @@ impl Agent {
         // known also when the instance has gone with what it was called by
         let mut memories = Vec::new();
         let ended = {
-            let whole = async {
-                let mut live = made.await?;
+            // also what its instantiation computes
+            let whole = metered(time, async {
+                let live = made.await?;
                 memories.clone_from(&live.memories);
-                let time = live.begin_call(cpu_time);
-                Ok(metered(time, call_run(live)).await)
-            };
+                Ok(call_run(live).await)
+            });
             let limit = options.timeout;
             let timeout = async {
                 match limit {

@@ -114,9 +114,10 @@ impl Agent {
         self.host.options.memory.with(about.max_memory)
     }
 
-    /// The bound on the processor time of a turn.
+    /// The bound on the processor time of a turn: its own or the host's, whichever is less.
     pub(super) fn cpu_time(&self, about: &AgentAbout) -> Option<Duration> {
-        about.max_cpu.or(self.host.options.cpu_time)
+        let (own, hosts) = (about.max_cpu, self.host.options.cpu_time);
+        own.into_iter().chain(hosts).min()
     }
 
     /// How the agent stands at its head.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zone_vfs::id::{GenerationNumber, Turn};
 use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
@@ -31,8 +32,21 @@ pub struct Upgraded {
     pub turn: Turn,
     /// The generation that it made.
     pub generation: GenerationNumber,
-    /// Bytes that the old component saved and the new one loaded; none where nothing was handed over.
-    pub handed_over: Option<u64>,
+    /// What the old component has handed to the new one.
+    pub handed_over: HandOver,
+}
+
+/// What became of what an agent knew in memory, when it was upgraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    /// The old component saved so many bytes, and the new one loaded them.
+    Bytes(u64),
+    /// The old component exports no `save`.
+    NoSave,
+    /// The new component exports no `load`, so that the old one was not asked.
+    NoLoad,
+    /// Nothing was to be handed over.
+    Fresh,
 }
 
 /// What an upgraded agent is to begin from.
@@ -40,7 +54,7 @@ struct Anew {
     live: Live,
     /// What its memories are mapped from, where they are.
     over: Option<Image>,
-    handed_over: Option<u64>,
+    handed_over: HandOver,
 }
 
 impl Agent {
@@ -71,8 +85,16 @@ impl Agent {
             return Ok(None);
         }
         let mut cancel = std::pin::pin!(cancel);
-        let saves = !options.fresh && self.template_of(&agent.component).await?.optional.save;
-        if saves {
+        let hands_over = if options.fresh {
+            HandOver::Fresh
+        } else if !self.template_of(&agent.component).await?.optional.save {
+            HandOver::NoSave
+        } else if !template.optional.load {
+            HandOver::NoLoad
+        } else {
+            HandOver::Bytes(0)
+        };
+        if let HandOver::Bytes(_) = hands_over {
             let brought = tokio::select! {
                 brought = self.ensure_running(&mut running) => brought.map(drop),
                 () = &mut cancel => Err(AgentError::Cancelled),
@@ -88,7 +110,7 @@ impl Agent {
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&event)?)?;
         let limit = self.host.options.turn_time;
         let made = tokio::select! {
-            made = self.anew(&mut running, saves, &agent, template) => made,
+            made = self.anew(&mut running, hands_over, &agent, template) => made,
             () = &mut cancel => Err(AgentError::Cancelled),
             () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
         };
@@ -107,19 +129,20 @@ impl Agent {
     async fn anew(
         &self,
         running: &mut Entered<'_>,
-        saves: bool,
+        hands_over: HandOver,
         agent: &AgentAbout,
         template: &Arc<Template>,
     ) -> Result<Anew, AgentError> {
-        let mut saved = None;
-        if let Some(now) = running.as_mut().filter(|_| saves) {
+        let (mut saved, mut computed) = (None, Duration::ZERO);
+        if let Some(now) = running.as_mut().filter(|_| matches!(hands_over, HandOver::Bytes(_))) {
             let time = now.live.begin_call(now.cpu_time);
-            let save = metered(time, now.live.call_save());
+            let save = metered(time.clone(), now.live.call_save());
             let state = save.await?.map_err(|text| AgentError::Upgrade { of: "save", text })?;
             if state.len() > MAX_STATE {
                 return Err(AgentError::StateTooLarge { len: state.len(), limit: MAX_STATE });
             }
             saved = Some(state);
+            computed = time.used();
             if let Some(e) = self.unreadable(now) {
                 return Err(e);
             }
@@ -129,30 +152,31 @@ impl Agent {
         let begin = GenerationAbout { handles: HandleTable::default(), next_start: Start::Upgraded, ..head };
         let identity = self.identity_of(agent)?;
         let genesis = template.genesis(&self.host.images).await?;
+        // all of it together has the time of one turn
+        let left = identity.cpu_time.map(|limit| limit.saturating_sub(computed));
         let state = |generation: &GenerationAbout| -> Result<_, AgentError> {
             let mut state = self.state(&identity, generation, generation.starts + 1);
             state.attach(self.disk.clone(), &identity.mounts, false)?;
-            Ok(state)
+            let time = state.cpu.begin(left);
+            Ok((state, time))
         };
-        let (mut live, over) = if genesis.touched.any() {
-            (template.boot_genesis(state(&begin)?).await?, None)
+        let (mut live, over, time) = if genesis.touched.any() {
+            let (state, time) = state(&begin)?;
+            (metered(time.clone(), template.boot_genesis(state)).await?, None, time)
         } else {
             genesis.fits(&identity.limits)?;
             let begin = GenerationAbout { handles: genesis.handles.clone(), ..begin };
             let (mut live, _) = template.slot(&genesis.image).await?;
-            live.restore(&genesis.image, state(&begin)?).await?;
-            (live, Some(genesis.image.clone()))
+            let (state, time) = state(&begin)?;
+            live.restore(&genesis.image, state).await?;
+            (live, Some(genesis.image.clone()), time)
         };
-        let handed_over = match saved.filter(|_| template.optional.load) {
-            Some(bytes) => {
-                let len = bytes.len() as u64;
-                let time = live.begin_call(identity.cpu_time);
-                let load = metered(time, live.call_load(bytes));
-                load.await?.map_err(|text| AgentError::Upgrade { of: "load", text })?;
-                Some(len)
-            }
-            None => None,
-        };
+        let mut handed_over = hands_over;
+        if let Some(bytes) = saved {
+            handed_over = HandOver::Bytes(bytes.len() as u64);
+            let load = metered(time, live.call_load(bytes));
+            load.await?.map_err(|text| AgentError::Upgrade { of: "load", text })?;
+        }
         live.save().await?;
         Ok(Anew { live, over, handed_over })
     }

@@ -141,6 +141,9 @@ struct Row {
     files: u64,
     memory: u64,
     parent: Option<String>,
+    component: String,
+    max_memory: Option<u64>,
+    max_cpu: Option<Duration>,
     id: String,
     /// The mounts of shared zones.
     shared: Vec<serde_json::Value>,
@@ -181,6 +184,9 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         files: info.bytes,
         memory,
         parent: about.parent,
+        component: about.component_name,
+        max_memory: about.max_memory,
+        max_cpu: about.max_cpu,
         id: info.id.to_string(),
         shared: info.zones.iter().filter_map(mount).collect(),
     })
@@ -204,7 +210,8 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                 json!({
                     "name": r.name, "id": r.id, "state": r.state, "world": r.world.name(),
                     "generation": r.generation, "turns": r.turns, "created": time(r.created),
-                    "file_bytes": r.files, "memory_bytes": r.memory, "parent": r.parent,
+                    "file_bytes": r.files, "memory_bytes": r.memory, "parent": r.parent, "component": r.component,
+                    "max_memory_bytes": r.max_memory, "max_cpu_seconds": r.max_cpu.map(|time| time.as_secs_f64()),
                     "shared_zones": r.shared,
                 })
             })

@@ -8,9 +8,9 @@ use super::output::{self, count, print_json, say, size};
 use super::run;
 use super::stop::{signalled, unless};
 use super::terminal::escape;
-use crate::HostOptions;
 use crate::code::Compiler;
 use crate::component::{self, BinaryKind, Inspection};
+use crate::{AgentError, HostOptions};
 
 /// Starts the component once, to see whether its agents can share a genesis image. What is compiled
 /// for that stays in the store, for the agents to come.
@@ -57,8 +57,8 @@ pub async fn inspect(
 ) -> anyhow::Result<u8> {
     let bytes = run::read_component(&a.component)?;
     let mut found = component::inspect(&bytes).with_context(|| a.component.display().to_string())?;
-    let obstacles = obstacles(&found, &bytes);
-    let runnable = found.capturable && obstacles.is_empty();
+    let mut obstacles = obstacles(&found, &bytes);
+    let mut runnable = found.capturable && obstacles.is_empty();
     if runnable && !a.no_start {
         let folder = store.map_or_else(super::default_store, Ok)?;
         let tried = {
@@ -67,6 +67,10 @@ pub async fn inspect(
         };
         match tried {
             Ok(Ok(shared)) => found.shared_genesis = Some(shared),
+            Ok(Err(e)) if is_obstacle(&e) => {
+                obstacles.push(e.to_string());
+                runnable = false;
+            }
             Ok(Err(e)) => {
                 output::report(&e.context("whether its agents share a genesis image was not tried"));
             }
@@ -80,6 +84,14 @@ pub async fn inspect(
         print(&report)?;
     }
     Ok(u8::from(!report.runnable))
+}
+
+/// Whether `run` and `new` would fail in the same way: it lies in the component.
+fn is_obstacle(e: &anyhow::Error) -> bool {
+    matches!(
+        e.downcast_ref(),
+        Some(AgentError::Instantiate(_) | AgentError::GenesisTime(_) | AgentError::MemoryLimit { .. })
+    )
 }
 
 fn print(report: &Report) -> anyhow::Result<()> {

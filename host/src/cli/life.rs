@@ -5,8 +5,8 @@ use zone_vfs::store::{Cause, StoreError};
 
 use super::args::{ForkArguments, GenerationArguments, OneAgent};
 use super::output::{OfAgent, age, count, duration, print_json, print_table, say, size, table, time};
-use super::run;
 use super::stop::{signalled, unless};
+use super::{run, terminal};
 use crate::agent::AgentName;
 use crate::{AgentError, Host};
 
@@ -146,6 +146,11 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// A digest as text.
+fn hex(digest: &[u8; 32]) -> String {
+    blake3::Hash::from_bytes(*digest).to_string()
+}
+
 fn cause(cause: &Cause) -> String {
     match cause {
         Cause::Created => "created".into(),
@@ -168,9 +173,12 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
         let rows: Vec<_> = generations
             .iter()
             .map(|g| {
-                let image = agent.generation_about(g).ok().and_then(|g| g.image);
+                let about = agent.generation_about(g).ok();
+                let component = about.as_ref().map(|g| (g.component_name.clone(), hex(&g.component)));
+                let (component, digest) = component.unwrap_or_default();
+                let image = about.and_then(|g| g.image);
                 json!({
-                    "generation": g.number.0, "cause": cause(&g.cause), "turn": g.turn.0, "made": time(g.at),
+                    "generation": g.number.0, "cause": cause(&g.cause), "component": component, "component_blake3": digest, "turn": g.turn.0, "made": time(g.at),
                     "head": g.number == head, "pinned": g.is_pinned, "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
                     "changed_pages": image.as_ref().map(crate::image::ImageReference::changed_pages),
                     "file_bytes": g.roots.iter().map(|r| r.usage().bytes).sum::<u64>(),
@@ -183,7 +191,13 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let rows = generations
         .iter()
         .map(|g| {
-            let image = agent.generation_about(g).ok().and_then(|g| g.image);
+            let about = agent.generation_about(g).ok();
+            let name = about.as_ref().and_then(|g| g.component_name.as_deref());
+            let cause = match (&g.cause, name) {
+                (Cause::Upgraded, Some(name)) => format!("upgraded to {}", terminal::escape(name)),
+                (cause, _) => self::cause(cause),
+            };
+            let image = about.and_then(|g| g.image);
             vec![
                 format!(
                     "{}{}{}",
@@ -191,7 +205,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
                     if g.is_pinned { " pinned" } else { "" },
                     if g.number == head { " *" } else { "" }
                 ),
-                cause(&g.cause).chars().take(60).collect(),
+                cause.chars().take(60).collect(),
                 g.turn.to_string(),
                 age(g.at),
                 size(g.roots.iter().map(|r| r.usage().bytes).sum()),

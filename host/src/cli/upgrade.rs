@@ -7,7 +7,7 @@ use super::args::UpgradeArguments;
 use super::output::{OfAgent, print_json, report, say, size};
 use super::stop::{Why, stopped, unless};
 use super::{TRAPPED, output, run};
-use crate::agent::UpgradeOptions;
+use crate::agent::{HandOver, UpgradeOptions};
 use crate::{AgentError, Host};
 
 pub async fn upgrade(host: &Host, a: &UpgradeArguments) -> anyhow::Result<u8> {
@@ -54,6 +54,9 @@ pub async fn upgrade(host: &Host, a: &UpgradeArguments) -> anyhow::Result<u8> {
         ) => {
             return Err(anyhow::Error::new(e).context(stands));
         }
+        Err(e @ AgentError::UpgradeWorld { .. }) => {
+            return Err(anyhow::Error::new(e).context(a.component.display().to_string()));
+        }
         Err(e) => return Err(anyhow::Error::new(e).context(OfAgent(a.agent.clone()))),
     };
     if a.json {
@@ -61,7 +64,10 @@ pub async fn upgrade(host: &Host, a: &UpgradeArguments) -> anyhow::Result<u8> {
             "agent": a.agent, "component": name, "changed": upgraded.is_some(),
             "turn": upgraded.map(|it| it.turn.0),
             "generation": upgraded.map_or(agent.info()?.head.0, |it| it.generation.0),
-            "handed_over_bytes": upgraded.and_then(|it| it.handed_over),
+            "handed_over_bytes": upgraded.and_then(|it| match it.handed_over {
+                HandOver::Bytes(bytes) => Some(bytes),
+                _ => None,
+            }),
         }))?;
         return Ok(0);
     }
@@ -69,8 +75,10 @@ pub async fn upgrade(host: &Host, a: &UpgradeArguments) -> anyhow::Result<u8> {
         None => say(format_args!("{} has this component already: nothing was changed", a.agent))?,
         Some(done) => {
             let handed = match done.handed_over {
-                Some(bytes) => format!("{} handed over", size(bytes)),
-                None => "nothing handed over".into(),
+                HandOver::Bytes(bytes) => format!("{} handed over", size(bytes)),
+                HandOver::NoSave => "nothing handed over, its old component exports no `save`".into(),
+                HandOver::NoLoad => "nothing handed over, its new component exports no `load`".into(),
+                HandOver::Fresh => "nothing handed over".into(),
             };
             say(format_args!("upgraded {} to {name} as generation {}: {handed}", a.agent, done.generation))?;
         }

@@ -2,8 +2,8 @@
 //!
 //! A guest that computes is interrupted at every [`TICK`](super::engine::TICK). It gives way to whatever else the
 //! runtime has to do, and, where more guests compute than there are cores, waits for its turn: at each tick those go on
-//! that have had least, as many as there are cores. So a short turn waits for one tick at most, however many guests
-//! spin, and those share the cores evenly. Nobody holds a core while it waits for something else: who does not come
+//! that have had least, as many as there are cores. So a short turn waits for one tick at most, or for one bulk operation on memory, which
+//! nothing interrupts, however many guests spin, and those share the cores evenly. Nobody holds a core while it waits for something else: who does not come
 //! back when its time is over is passed over from the next tick on, and has had that tick all the same.
 //!
 //! What a guest has had is counted as in Linux's CFS: in ticks, and who comes new begins where the others are.
@@ -180,6 +180,11 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
+    /// What was used, between polls.
+    pub fn used(&self) -> Duration {
+        Duration::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
     /// What was used up to now, within a poll.
     fn now(&self) -> Duration {
         let here = thread_time().saturating_sub(self.since.load(Ordering::Relaxed));

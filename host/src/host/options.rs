@@ -65,7 +65,7 @@ pub struct AgentOptions {
     /// The most linear memory that it and its forks get, in the place of the host's
     /// [`memory`](HostOptions::memory). Bytes.
     pub max_memory: Option<u64>,
-    /// The most processor time that a turn of it and its forks gets, in the place of the host's
+    /// The most processor time that a turn of it and its forks gets, where that is less than the host's
     /// [`cpu_time`](HostOptions::cpu_time).
     pub max_cpu: Option<Duration>,
 }

@@ -65,7 +65,7 @@ pub struct AgentAbout {
     pub parent: Option<String>,
     /// The most linear memory that it gets; the host's limit where there is none. Bytes.
     pub max_memory: Option<u64>,
-    /// The most processor time that a turn gets; the host's limit where there is none.
+    /// The most processor time that a turn gets, where that is less than the host's limit.
     pub max_cpu: Option<Duration>,
 }
 
