@@ -22,8 +22,11 @@ pub mod log;
 pub mod segment;
 pub mod store;
 pub mod superblock;
+mod told;
 pub mod tree;
 pub mod zone;
+
+pub use told::told;
 
 /// The examples of the document, compiled as tests.
 #[cfg(doctest)]

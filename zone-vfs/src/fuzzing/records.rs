@@ -117,6 +117,7 @@ const AGENT: AgentId = AgentId(Uuid::from_u128(1));
 
 pub(super) fn options() -> StoreOptions {
     StoreOptions {
+        create: true,
         reserve: 0,
         device: DeviceKind::Best,
         log_file: 64 << 10,

@@ -45,7 +45,7 @@ pub struct DamagedAgent {
 
 impl Damaged {
     pub fn new(stored: StoredAgent, error: &StoreError) -> Self {
-        let (reason, may_pass) = (error.to_string(), error.may_pass());
+        let (reason, may_pass) = (crate::told(error), error.may_pass());
         if may_pass {
             tracing::warn!(agent = %stored.id, reason, "an agent could not be read");
         } else {

@@ -207,6 +207,13 @@ pub enum Entry {
         /// Whether it is from here on.
         pinned: bool,
     },
+    /// A zone has other bounds from here on. It concerns nothing else that is going on.
+    Bounded {
+        /// The zone.
+        zone: u16,
+        /// What it may use.
+        quota: Quota,
+    },
 }
 
 impl Payload {
@@ -278,6 +285,7 @@ impl Entry {
             | Self::Generation { .. }
             | Self::Forgot { .. }
             | Self::Pinned { .. }
+            | Self::Bounded { .. }
             | Self::Attached { .. } => false,
         }
     }

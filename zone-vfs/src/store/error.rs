@@ -26,6 +26,12 @@ pub enum StoreError {
         /// The folder.
         folder: String,
     },
+    /// There is no store in the folder, and none is to be made.
+    #[error("no store at {folder}")]
+    NoStore {
+        /// The folder.
+        folder: String,
+    },
     /// The folder could not be opened or made.
     #[error("{what}{}", crate::device::advice(source))]
     Io {

@@ -18,6 +18,7 @@ mod agents;
 mod attachment;
 mod backup;
 mod blob;
+mod bounds;
 mod catalogue;
 mod chain;
 mod checkpoint;
@@ -84,7 +85,7 @@ pub use self::scrub::{Damage, Finding, ScrubReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
 pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
-pub use self::versions::VersionsGiven;
+pub use self::versions::{OldOfZone, VersionsGiven};
 pub use self::watch::{MAX_WATCHING, Watch, WatchDone};
 pub use crate::log::lend;
 

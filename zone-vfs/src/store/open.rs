@@ -25,6 +25,9 @@ use crate::superblock::{SuperblockError, SuperblockFile};
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
+    /// Whether a store is made where there is none. Otherwise that is [refused](StoreError::NoStore), and nothing is
+    /// made. A store on a device is made in any case.
+    pub create: bool,
     /// How bytes reach the disk.
     pub device: DeviceKind,
     /// Bytes of each log file.
@@ -45,6 +48,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {
+            create: true,
             device: DeviceKind::Best,
             log_file: 16 << 20,
             checkpoint_after: 64 << 20,
@@ -64,8 +68,12 @@ const KEY_LEN: usize = 64;
 const LOCK: &str = "lock";
 
 impl Store {
-    /// Opens the store in `folder`, which is made for its owner alone when it is missing or empty.
+    /// Opens the store in `folder`, which is made for its owner alone when it is missing or empty, unless the options
+    /// say not to.
     pub fn open(folder: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
+        if !options.create && is_none(folder)? {
+            return Err(StoreError::NoStore { folder: folder.display().to_string() });
+        }
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
             StoreError::Io { what: format!("making the folder {}", folder.display()), source }
         })?;
@@ -244,12 +252,25 @@ fn refuse_what_is_left(device: &dyn Device) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Whether there is no store in a folder: it is missing, or holds no more than one that was not begun leaves.
+fn is_none(folder: &Path) -> Result<bool, StoreError> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        entries => entries,
+    };
+    let mut names =
+        entries.map(|all| all.map(|entry| entry.map(|entry| entry.file_name()))).map_err(reading(folder))?;
+    names.try_fold(true, |is_none, name| Ok(is_none && name.map_err(reading(folder))? == LOCK))
+}
+
+fn reading(folder: &Path) -> impl Fn(std::io::Error) -> StoreError {
+    move |source| StoreError::Io { what: format!("reading the folder {}", folder.display()), source }
+}
+
 fn refuse_what_is_no_store(folder: &Path) -> Result<(), StoreError> {
-    let opening =
-        |source| StoreError::Io { what: format!("reading the folder {}", folder.display()), source };
     let mut others = false;
-    for entry in std::fs::read_dir(folder).map_err(opening)? {
-        let name = entry.map_err(opening)?.file_name();
+    for entry in std::fs::read_dir(folder).map_err(reading(folder))? {
+        let name = entry.map_err(reading(folder))?.file_name();
         match name.to_str() {
             Some("superblock" | "superblock.new" | LOCK | KEY) => return Ok(()),
             _ => others = true,

@@ -27,7 +27,7 @@ use super::reach::{Place, Reach, Visitor};
 use super::state::{Generation, State};
 #[cfg(test)]
 use super::tests::{self, Mistake};
-use super::versions::VersionsGiven;
+use super::versions::{OldOfZone, VersionsGiven};
 use super::{KEPT_TURN_GENERATIONS, Shared, Store, StoreError, commit};
 use crate::chunks::{ChunkError, FrameKind};
 use crate::id::{AgentId, GenerationNumber, Hash, Timestamp};
@@ -52,8 +52,12 @@ pub struct ReapReport {
     pub agents: Vec<(AgentId, String)>,
     /// Generations that were dropped, of agents that stay.
     pub generations: u64,
+    /// Which these are, by the agent's name.
+    pub dropped: BTreeMap<String, BTreeSet<GenerationNumber>>,
     /// Old versions that were given back. What they had added comes free when no generation has them any more.
     pub versions: VersionsGiven,
+    /// Which these are, in a dry run: at most [`MAX_OLD`](Self::MAX_OLD) of a zone.
+    pub old: Vec<OldOfZone>,
     /// Shared zones that nobody mounted, and that were removed.
     pub shared_zones: Vec<String>,
     /// What only removed agents needed.
@@ -80,6 +84,8 @@ pub struct ReapReport {
 }
 
 impl ReapReport {
+    /// Old versions that are listed of one zone, at most.
+    pub const MAX_OLD: usize = 1000;
     /// Damaged places that are listed, at most.
     pub const MAX_DAMAGE: usize = 100;
 }
@@ -90,6 +96,8 @@ pub(super) struct Plan {
     /// Agents, at the generation that they were found at.
     remove: Vec<(AgentId, String, GenerationNumber)>,
     drop: BTreeMap<AgentId, Vec<GenerationNumber>>,
+    /// What the agents are called of which any are dropped.
+    names: BTreeMap<AgentId, String>,
     /// What hangs on these, to say what came of it.
     removed: Parts,
     dropped: Parts,
@@ -134,7 +142,7 @@ impl Store {
         let _wiping = super::forget::Wiping(shared);
         let purge = if purge && !dry_run { Some(shared.begin_purge()?) } else { None };
         let mut report = ReapReport { dry_run, before: shared.segments.stats(), ..ReapReport::default() };
-        report.versions = shared.reap_versions(policy, dry_run)?;
+        (report.versions, report.old) = shared.reap_versions(policy, dry_run)?;
         if policy.remove_unmounted {
             report.shared_zones = self.remove_unmounted(dry_run)?;
         }
@@ -166,6 +174,7 @@ impl Store {
             if dry_run {
                 report.agents.clear();
                 report.generations = 0;
+                report.dropped.clear();
             }
         };
         report.from_agents = report.from_agents.plus(shared.count(&plan.removed));
@@ -295,7 +304,7 @@ impl Shared {
             // in this order: what is put from here on marks itself, and what was put before is found
             self.segments.watch(!dry_run)?;
             self.spare_pinned(plan);
-            let dropped = if dry_run { plan.count() } else { self.drop_generations(plan) };
+            let dropped = if dry_run { plan.drop.clone() } else { self.drop_generations(plan) };
             Ok((self.resident(plan)?, dropped))
         };
         let (hash, (resident, dropped)) = if dry_run {
@@ -307,7 +316,11 @@ impl Shared {
             let (hash, made) = self.checkpoint_with(first)?;
             (Some(hash), made)
         };
-        report.generations += dropped;
+        for (id, numbers) in dropped.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
+            report.generations += numbers.len() as u64;
+            let name = plan.names.get(&id).cloned().unwrap_or_else(|| id.to_string());
+            report.dropped.entry(name).or_default().extend(numbers);
+        }
         let stored = dry_run.then(|| self.agents().stored());
         let mut marker = Marker {
             segments: &self.segments,
@@ -345,16 +358,16 @@ impl Shared {
         }
     }
 
-    fn drop_generations(&self, plan: &Plan) -> u64 {
-        let mut dropped = 0;
+    /// Drops what the plan says, and gives what was there.
+    fn drop_generations(&self, plan: &Plan) -> BTreeMap<AgentId, Vec<GenerationNumber>> {
+        let mut dropped = plan.drop.clone();
         let agents = self.agents();
-        for (id, numbers) in &plan.drop {
-            let Some(Slot::Live(disk)) = agents.slots.get(id) else { continue };
+        dropped.retain(|id, numbers| {
+            let Some(Slot::Live(disk)) = agents.slots.get(id) else { return false };
             let state = &mut disk.lock().state;
-            for number in numbers {
-                dropped += u64::from(state.generations.remove(number).is_some());
-            }
-        }
+            numbers.retain(|number| state.generations.remove(number).is_some());
+            true
+        });
         dropped
     }
 
@@ -438,10 +451,6 @@ fn state_parts(state: &State, found: &mut Parts, wants: impl Fn(GenerationNumber
 }
 
 impl Plan {
-    fn count(&self) -> u64 {
-        self.drop.values().map(|all| all.len() as u64).sum()
-    }
-
     /// Adds what the policy takes of one agent.
     fn take(&mut self, name: &str, state: &State, policy: &KeepPolicy, idle: bool) {
         let head = state.generations.get(&state.head);
@@ -472,6 +481,7 @@ impl Plan {
         }
         if !numbers.is_empty() {
             self.drop.insert(state.id, numbers);
+            self.names.insert(state.id, name.to_owned());
         }
     }
 }

@@ -16,7 +16,7 @@ use super::policy::KeepGenerations;
 use crate::chunks::ChunkStore;
 use crate::contract::lifecycle::{OnFailure, OnRewind};
 use crate::id::{AgentId, Epoch, GenerationNumber, Inode, Sequence, Timestamp, Turn};
-use crate::zone::{Zone, ZoneRoot};
+use crate::zone::{Quota, Zone, ZoneRoot};
 
 /// Generations of ended turns that are kept, at most; those of pauses, forks and rewinds, and side
 /// generations, are kept until they are removed.
@@ -326,6 +326,7 @@ impl State {
                     generation.is_pinned = pinned;
                 }
             }
+            Entry::Bounded { zone, quota } => self.bound(zone, quota)?,
             Entry::Forgot { zone, file, turns } => {
                 if let Some((first, last)) = turns {
                     self.history.erase(first, last, &*self.chunks)?;
@@ -333,6 +334,23 @@ impl State {
                 self.forgotten.push(ForgottenFile { zone, file, before: self.next_generation });
             }
         }
+        Ok(())
+    }
+
+    /// Gives a zone other bounds, in all that a failed turn or a rewind can lead back to: they are the operator's, and
+    /// nothing takes them back.
+    fn bound(&mut self, index: u16, quota: Quota) -> Result<(), StoreError> {
+        let at = usize::from(index);
+        let (Some(spec), Some(zone)) = (self.specs.get_mut(at), self.zones.get_mut(at)) else {
+            return Err(self.inconsistent(format!("bounds of zone {index}, which is not there")));
+        };
+        if spec.shared.is_some() {
+            return Err(self.inconsistent(format!("bounds of zone {index}, which is a mount")));
+        }
+        spec.quota = quota;
+        zone.working.set_quota(quota);
+        zone.synced.set_quota(quota);
+        zone.head.set_quota(quota);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use super::commit::Commit;
 use super::disk::{Disk, Inner};
 use super::entry::{Cause, Entry};
 use super::policy::{KeepPolicy, ReapPolicy, VersionPolicy};
+use super::reap::ReapReport;
 use super::state::State;
 #[cfg(test)]
 use super::tests::{self, Mistake};
@@ -40,6 +41,19 @@ impl VersionsGiven {
         self.events += reaped.events;
         self.bytes += reaped.bytes;
     }
+}
+
+/// Old versions of a zone that a policy does not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldOfZone {
+    /// The agent's name.
+    pub agent: String,
+    /// Where it has the zone.
+    pub mount: String,
+    /// Versions, deletions and renames, with the path that the file had then, where that is known.
+    pub versions: Vec<(Version, Option<Vec<u8>>)>,
+    /// There are more.
+    pub is_cut_short: bool,
 }
 
 fn keep(policy: VersionPolicy, older_than: Duration, now: Timestamp) -> KeepVersions {
@@ -71,6 +85,7 @@ fn is_idle(inner: &Inner) -> bool {
 /// A zone of which a policy may take something, as it was committed last.
 struct Candidate {
     index: usize,
+    mount: String,
     keep: KeepVersions,
     root: ZoneRoot,
     /// What somebody has open.
@@ -84,16 +99,21 @@ impl Shared {
         self: &Arc<Self>,
         policy: &ReapPolicy,
         dry_run: bool,
-    ) -> Result<VersionsGiven, StoreError> {
-        let mut given = VersionsGiven::default();
-        let agents: Vec<_> = self.agents().names.values().copied().collect();
+    ) -> Result<(VersionsGiven, Vec<OldOfZone>), StoreError> {
+        let (mut given, mut old) = (VersionsGiven::default(), Vec::new());
+        let agents: Vec<_> = self.agents().names.iter().map(|(name, id)| (name.clone(), *id)).collect();
         let touched = |id| {
             let keep = policy.of(id);
             let all = std::iter::once(&keep.versions).chain(keep.zones.values());
             !policy.spare.contains(&id) && all.into_iter().any(|it| it.older_than.is_some())
         };
-        for id in agents.into_iter().filter(|id| touched(*id)) {
-            match self.reap_versions_of(id, policy.of(id), dry_run, &mut given) {
+        for (name, id) in agents.into_iter().filter(|(_, id)| touched(*id)) {
+            let done = if dry_run {
+                self.would_reap(&name, id, policy.of(id), &mut given, &mut old)
+            } else {
+                self.reap_versions_of(id, policy.of(id), &mut given)
+            };
+            match done {
                 // it was woken meanwhile, or removed
                 Ok(()) | Err(StoreError::Busy | StoreError::NoAgent(_)) => {}
                 // marking tells
@@ -101,26 +121,54 @@ impl Shared {
                 Err(e) => return Err(e),
             }
         }
-        Ok(given)
+        Ok((given, old))
+    }
+
+    /// Says what is not kept of an agent's versions.
+    fn would_reap(
+        self: &Arc<Self>,
+        name: &str,
+        id: AgentId,
+        policy: &KeepPolicy,
+        given: &mut VersionsGiven,
+        old: &mut Vec<OldOfZone>,
+    ) -> Result<(), StoreError> {
+        let now = Timestamp::now();
+        let access = Access::new(Principal::Host, now);
+        for candidate in self.candidates(id, policy, now)? {
+            let Candidate { mount, keep, root, held, .. } = candidate;
+            let chunks: Arc<dyn ChunkStore> = self.segments.clone();
+            let mut zone = Zone::from_root(root, chunks);
+            let found = zone.old_versions(access, keep, &held)?;
+            let (mut versions, mut is_cut_short) = (Vec::new(), found.is_cut_short());
+            for (version, file) in found.versions() {
+                if versions.len() == ReapReport::MAX_OLD {
+                    is_cut_short = true;
+                    break;
+                }
+                let entry = zone.history(access, file, version.0.checked_sub(1).map(Version), 1)?;
+                let path = entry.into_iter().find(|it| it.version == version).and_then(|it| it.path);
+                versions.push((version, path));
+            }
+            given.add(zone.reap_versions(access, keep, &held)?);
+            if !versions.is_empty() {
+                old.push(OldOfZone { agent: name.to_owned(), mount, versions, is_cut_short });
+            }
+        }
+        Ok(())
     }
 
     fn reap_versions_of(
         self: &Arc<Self>,
         id: AgentId,
         policy: &KeepPolicy,
-        dry_run: bool,
         given: &mut VersionsGiven,
     ) -> Result<(), StoreError> {
         let now = Timestamp::now();
         let access = Access::new(Principal::Host, now);
         for candidate in self.candidates(id, policy, now)? {
-            let Candidate { index, keep, root, held } = candidate;
+            let Candidate { index, keep, root, held, .. } = candidate;
             let chunks: Arc<dyn ChunkStore> = self.segments.clone();
-            if dry_run {
-                let mut zone = Zone::from_root(root, chunks);
-                given.add(zone.reap_versions(access, keep, &held)?);
-                continue;
-            }
             let mut stands = root;
             loop {
                 let old =
@@ -171,7 +219,8 @@ fn of_state(state: &State, policy: &KeepPolicy, now: Timestamp) -> Vec<Candidate
     let zones = zones_of(state, policy, now).into_iter();
     let candidates = zones.map(|(index, keep)| {
         let zone = &state.zones[index];
-        Candidate { index, keep, root: zone.head.clone(), held: zone.working.open_versions().collect() }
+        let (mount, held) = (state.specs[index].mount.clone(), zone.working.open_versions().collect());
+        Candidate { index, mount, keep, root: zone.head.clone(), held }
     });
     candidates.collect()
 }

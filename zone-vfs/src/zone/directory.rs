@@ -130,6 +130,34 @@ impl Zone {
         })
     }
 
+    /// Gives a file that is open and has lost its last name one again, in a zone that keeps no versions: so what is
+    /// written to it is there at once, whole.
+    pub fn link_unnamed(&mut self, access: Access, inode: Inode, to: (Inode, &[u8])) -> Result<()> {
+        self.check(access, Operation::HardLink)?;
+        if self.is_versioned() {
+            return Err(ErrorCode::Unsupported.into());
+        }
+        let record = self.record(inode)?;
+        let kind = record.kind();
+        if record.links > 0 || kind != FileKind::Regular || !self.open.contains_key(&inode) {
+            return Err(ErrorCode::NoEntry.into());
+        }
+        let place = self.locate_new(access, to.0, to.1)?;
+        if place.slash {
+            return Err(ErrorCode::NoEntry.into());
+        }
+        self.prepare_entry(&place)?;
+        self.state.prepare(&[&Key::orphan(inode)])?;
+        // it was counted all the time
+        self.state.remove(Key::orphan(inode))?;
+        self.add_entry(access, &place, inode, kind)?;
+        self.update(inode, |record| {
+            record.links = 1;
+            record.changed = access.now;
+            record.place = place.named();
+        })
+    }
+
     /// Removes a name of a file or link. The file goes with its last name and last close.
     pub fn unlink(&mut self, access: Access, base: Inode, path: &[u8]) -> Result<()> {
         self.unlink_if(access, base, path, Expected::Any)

@@ -206,7 +206,13 @@ impl Zone {
             (None, None) => {}
         }
         let (Some(old), Some(new)) = (old, new) else { return Ok(()) };
-        if new.kind() == FileKind::Directory || new.links == 0 || !self.content_differs(file, old, new) {
+        // what had no name came with what it holds
+        let is_born = old.links == 0 && names.come.is_some();
+        if new.kind() == FileKind::Directory
+            || new.links == 0
+            || is_born
+            || !self.content_differs(file, old, new)
+        {
             return Ok(());
         }
         let kind = if self.kind.is_append_only() {

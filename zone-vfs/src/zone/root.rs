@@ -145,6 +145,11 @@ impl ZoneRoot {
         self.quota
     }
 
+    /// Sets the quota; see [`Zone::set_quota`](super::Zone::set_quota).
+    pub(crate) fn set_quota(&mut self, quota: Quota) {
+        self.quota = quota;
+    }
+
     /// What it uses.
     pub fn usage(&self) -> Usage {
         self.counters.usage

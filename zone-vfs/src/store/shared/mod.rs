@@ -110,6 +110,11 @@ impl SharedZone {
         self.flow.zone(self.through, work)
     }
 
+    /// Gives the zone other bounds: durable when this returns. What is used already stays, also beyond them.
+    pub fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.flow.disk.set_quota(0, quota)
+    }
+
     /// Tells when all that can be seen in the zone is durable. `done` runs on a thread of the store's.
     pub fn sync(&self, done: Done<()>) {
         let flow = self.flow.clone();

@@ -93,6 +93,11 @@ impl OldVersions {
         self.names.is_empty() && self.events.is_empty()
     }
 
+    /// The events that are to go, with the files that they are of.
+    pub fn versions(&self) -> impl Iterator<Item = (Version, Inode)> {
+        self.events.iter().map(|it| (it.version, it.file))
+    }
+
     /// Whether there is more than one look has [found](MAX_OLD_VERSIONS): when this has gone, look again.
     pub fn is_cut_short(&self) -> bool {
         self.more

@@ -25,7 +25,7 @@ fn fill_reaped(store: &Store) {
     fail(&awake, "it broke").unwrap();
     // what a reaping does first, without the checkpoint that follows
     let given = store.shared().unwrap().reap_versions(&versions(NOW, 2), false).unwrap();
-    assert_eq!(given.events, 1);
+    assert_eq!(given.0.events, 1);
 }
 
 fn check_reaped(store: &Store) {
