@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{Cursor, Write};
 use std::path::PathBuf;
 
-use dormouse::agent::TurnReport;
+use dormouse::agent::{RunOptions, TurnReport};
 use dormouse::code::{CompileLimits, Compiler};
+use dormouse::wasi::{Input, Stdio};
 use dormouse::{Agent, AgentError, Event, Host, HostOptions};
 
-use crate::bed::{Bed, PROGRAM};
+use crate::bed::{Bed, PROGRAM, Running, run};
 
 async fn send(agent: &Agent, text: &str) -> Result<TurnReport, AgentError> {
     agent.send(Event::message(text).expect("an event")).await
@@ -93,5 +95,110 @@ fn a_changed_page_that_cannot_be_read_costs_the_turn_too() {
         assert!(matches!(lost, Err(AgentError::ImageLost { .. })), "{lost:?}");
         n.rewind(paused).await.expect("back to what was archived");
         assert_eq!(text(send(&n, "list").await.expect("the next turn")), "1. one");
+    });
+}
+
+/// The image from which every run of a command begins.
+fn genesis(bed: &Bed) -> PathBuf {
+    let images = fs::read_dir(bed.store().join("images")).expect("the images");
+    let paths = images.map(|entry| entry.expect("an image").path());
+    let is_genesis = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("genesis-") && name.ends_with(".flat")
+    };
+    let found: Vec<_> = paths.filter(is_genesis).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+#[test]
+fn an_image_that_is_cut_off_under_a_command_costs_that_run_alone() {
+    let bed = Bed::new(&["stdio"]);
+    assert_eq!(bed.guest("stdio", ["upper"]).status, Some(0));
+    let logs = bed.ok(["logs", "stdio"]);
+    let mut running = Running::start(&mut bed.guest_command("stdio", ["upper"]));
+    running.input.as_mut().expect("its input").write_all(b"begun\n").expect("a line for it");
+    assert_eq!(running.line().as_deref(), Some("BEGUN"));
+    cut_off(&genesis(&bed));
+    let input = running.input.as_mut().expect("its input");
+    // the run may be over before it has all of it
+    drop(input.write_all(&vec![b'x'; 1 << 20]));
+    let ran = running.end();
+    assert_eq!(ran.status, Some(1), "{ran}");
+    ran.assert_one_message(&["could not be read from its image", "nothing of the turn took effect"]);
+    assert_eq!(bed.ok(["logs", "stdio"]), logs, "nothing of it is kept");
+    // the next has an image again
+    let mut next = bed.guest_command("stdio", ["upper"]);
+    let ran = run(&mut next, b"again\n");
+    assert_eq!((ran.status, ran.out.as_str()), (Some(0), "AGAIN\n"), "{ran}");
+}
+
+#[test]
+fn a_run_on_an_unreadable_image_leaves_nothing_and_the_next_has_another() {
+    let bed = Bed::new(&["stdio", "notes"]);
+    assert_eq!(bed.guest("stdio", ["upper"]).status, Some(0));
+    let logs = bed.ok(["logs", "stdio"]);
+    let file = genesis(&bed);
+    bed.create("n", "notes");
+    let host = host(&bed);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let agent = host.agent("stdio").expect("the agent");
+        let run = |stdin: &str| {
+            let stdio = Stdio {
+                stdin: Some(Input::reading(Cursor::new(stdin.as_bytes().to_vec()))),
+                ..Stdio::default()
+            };
+            RunOptions { args: vec!["upper".into()], stdio, ..RunOptions::default() }
+        };
+        let whole = fs::read(&file).expect("the image");
+        let outcome = agent.run(run("one\n"), std::future::pending()).await.expect("a run");
+        assert_eq!(outcome.status, Ok(0));
+        cut_off(&file);
+        let failed = agent.run(run("two\n"), std::future::pending()).await;
+        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        // one that nobody waits for either
+        cut_off(&file);
+        tokio::select! {
+            biased;
+            outcome = agent.run(run("dropped\n"), std::future::pending()) => drop(outcome),
+            () = std::future::ready(()) => {}
+        }
+        let text = text(send(&host.agent("n").expect("n"), "note one").await.expect("another agent's turn"));
+        assert_eq!(text, "kept note 1");
+        let outcome = agent.run(run("three\n"), std::future::pending()).await.expect("the next run");
+        assert_eq!(outcome.status, Ok(0));
+        assert_eq!(fs::read(&file).expect("the image"), whole, "it was made again");
+    });
+    host.close().expect("closed");
+    let now = bed.ok(["logs", "stdio"]);
+    let own = now.strip_prefix(&logs).expect("what was there");
+    assert_eq!(own, "ONE\nTHREE\n");
+}
+
+#[test]
+fn a_fork_whose_parents_file_has_lost_blocks_goes_on_from_the_archive() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    (0..30).for_each(|n| drop(bed.send("n", &format!("note {n} {}", "x".repeat(3_000)))));
+    bed.ok(["pause", "n"]);
+    bed.ok(["fork", "n", "child"]);
+    let listed = bed.send("n", "list");
+    let host = host(&bed);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let child = host.agent("child").expect("the fork");
+        child.resume().await.expect("the fork alive");
+        let files: Vec<_> = mapped(&bed, "flat").into_iter().collect();
+        assert_eq!(files.len(), 1, "it lies on its parent's file: {files:?}");
+        let len = fs::metadata(&files[0]).expect("the image").len();
+        cut_off(&files[0]);
+        let failed = send(&child, "list").await;
+        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        // as long as it was, and without what it held
+        File::options().write(true).open(&files[0]).and_then(|file| file.set_len(len)).expect("its length");
+        for _ in 0..2 {
+            assert_eq!(text(send(&child, "list").await.expect("a turn")), listed);
+        }
     });
 }

@@ -72,7 +72,7 @@ impl Drop for Running {
         // within a turn that fails this is refused, and the zones are taken back as a whole
         match self.disk.release() {
             Ok(()) | Err(StoreError::Busy) => {}
-            Err(e) => tracing::error!("letting go of open files: {e}"),
+            Err(e) => tracing::error!("letting go of open files: {}", zone_vfs::told(&e)),
         }
     }
 }
@@ -169,9 +169,17 @@ impl Agent {
     /// Waits for its turn at the agent. A turn whose caller went away in the middle has failed.
     pub(crate) async fn enter(&self) -> Result<Entered<'_>, AgentError> {
         let mut running = self.place.running.lock().await;
+        let on_unreadable = self.place.take_unreadable();
         if self.disk.is_in_turn() {
+            // nothing that was done on memory that nobody could read may be kept, not even what a failed turn leaves
+            let on_unreadable =
+                on_unreadable || running.as_ref().is_some_and(|now| self.unreadable(now).is_some());
             *running = None;
-            self.settled_fail("its caller went away in the middle of it").await?;
+            if on_unreadable {
+                self.abandon().await?;
+            } else {
+                self.settled_fail("its caller went away in the middle of it").await?;
+            }
         }
         Ok(Entered { _policies: self.disk.keep_policies_off(), running })
     }

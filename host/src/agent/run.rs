@@ -1,6 +1,7 @@
 //! A run of a command: one turn from genesis to exit.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::component::TypedFunc;
@@ -9,8 +10,9 @@ use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 
 use super::generation::await_done;
 use super::turn::failed;
-use super::{Agent, AgentError, Live};
+use super::{Agent, AgentError, Live, Place};
 use crate::code::metered;
+use crate::image::{FlatName, ImageStore, SlotMemory};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Mounts, Start, Stdio};
 
@@ -42,6 +44,31 @@ enum Ended {
     Exit(u8),
     Trapped(String),
     Stopped(AgentError),
+}
+
+/// The memory of a run, of which is asked in the end whether all of it could be read: also where nobody waits for the run
+/// any more, and the next who comes to the agent settles it.
+struct Asked {
+    memories: Vec<Arc<SlotMemory>>,
+    images: Arc<ImageStore>,
+    /// What the memory is mapped from.
+    base: FlatName,
+    place: Arc<Place>,
+}
+
+impl Asked {
+    fn is_unreadable(&self) -> bool {
+        self.memories.iter().any(|memory| memory.is_unreadable())
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.is_unreadable() {
+            self.images.note_unreadable(&self.base);
+            self.place.note_unreadable();
+        }
+    }
 }
 
 impl Agent {
@@ -91,13 +118,18 @@ impl Agent {
                 Ok(live)
             }
         };
-        // known also when the instance has gone with what it was called by
-        let mut memories = Vec::new();
+        // known also when the instance has gone with what it was called by, and asked whatever becomes of that
+        let mut asked = Asked {
+            memories: Vec::new(),
+            images: self.host.images.clone(),
+            base: genesis.image.reference().base().clone(),
+            place: self.place.clone(),
+        };
         let ended = {
             // also what its instantiation computes
             let whole = metered(time, async {
                 let live = made.await?;
-                memories.clone_from(&live.memories);
+                asked.memories.clone_from(&live.memories);
                 Ok(call_run(live).await)
             });
             let limit = options.timeout;
@@ -114,10 +146,7 @@ impl Agent {
             }
         };
         let ended = match ended {
-            Ok(_) if memories.iter().any(|memory| memory.is_unreadable()) => {
-                self.host.images.note_unreadable(genesis.image.reference().base());
-                Err(AgentError::ImageRead(genesis.image.unreadable()))
-            }
+            Ok(_) if asked.is_unreadable() => Err(AgentError::ImageRead(genesis.image.unreadable())),
             ended => ended,
         };
         let ended = match ended {
@@ -134,6 +163,7 @@ impl Agent {
             self.abandon().await?;
         }
         self.disk.release()?;
+        drop(asked);
         drop(running);
         result
     }

@@ -1,5 +1,6 @@
 //! How a sleeping agent stands: what a resume needs, read and decoded once for each generation.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) struct Place {
     /// The live instance. Held through every turn.
     pub running: tokio::sync::Mutex<Option<Running>>,
     standing: Mutex<Option<Arc<Standing>>>,
+    /// Whoever ran last went on memory that could not be read, and was dropped before he could be asked.
+    unreadable: AtomicBool,
     /// The events that were answered, once that has been asked.
     seen: Mutex<Option<Seen>>,
 }
@@ -26,6 +29,16 @@ impl Place {
     /// The next to ask looks anew at how the agent stands.
     pub fn forget_standing(&self) {
         *self.known() = None;
+    }
+
+    /// Notes that whoever is dropped now in the middle of his turn went on memory that could not be read.
+    pub fn note_unreadable(&self) {
+        self.unreadable.store(true, Ordering::Release);
+    }
+
+    /// Whether that was noted since this was asked last.
+    pub fn take_unreadable(&self) -> bool {
+        self.unreadable.swap(false, Ordering::AcqRel)
     }
 
     pub fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
@@ -147,11 +160,11 @@ impl Agent {
         let image = match self.host.open_image(&self.disk, head, reference).await {
             Err(AgentError::ImageLost { source, .. })
                 if matches!(reference.base(), FlatName::Genesis(_))
-                    && source.is_missing()
+                    && source.is_lost()
                     && source.file() == Some(&reference.base().to_string()) =>
             {
-                // it follows from the component, and is made where it is not there
-                self.template_of(&about.component).await?.genesis(&self.host.images).await?;
+                // it follows from the component, and is made where it is not there or does not read
+                self.template_of(&about.component).await?.genesis_again(&self.host.images).await?;
                 self.host.open_image(&self.disk, head, reference).await?
             }
             opened => opened?,

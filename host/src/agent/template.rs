@@ -31,7 +31,8 @@ pub(crate) struct Template {
     engine: SlotEngine,
     genesis_time: Duration,
     limits: MemoryLimits,
-    genesis: tokio::sync::OnceCell<Genesis>,
+    /// Held while it is made.
+    genesis: tokio::sync::Mutex<Option<Arc<Genesis>>>,
     warm: Mutex<Vec<Live>>,
 }
 
@@ -99,7 +100,7 @@ impl Template {
             accessors: code.about.accessors,
             restore,
             engine: engines.restore.clone(),
-            genesis: tokio::sync::OnceCell::new(),
+            genesis: tokio::sync::Mutex::default(),
             warm: Mutex::default(),
             boot: Boot {
                 code: cache.clone(),
@@ -110,20 +111,42 @@ impl Template {
     }
 
     /// The genesis image that agents of the component share: read, or made by running the boot
-    /// variant without environment, arguments or zones.
-    pub async fn genesis(&self, images: &ImageStore) -> Result<&Genesis, AgentError> {
-        self.genesis
-            .get_or_try_init(|| async {
-                let name = FlatName::Genesis(self.key);
-                if let Some(genesis) = read_genesis(images, &name)? {
-                    return Ok(genesis);
-                }
-                let state = GuestState { limits: self.limits, ..GuestState::default() };
-                let genesis = Genesis::take(images, &name, &mut self.boot_genesis(state).await?)?;
-                write_about(images, &name, &genesis)?;
-                Ok(genesis)
-            })
-            .await
+    /// variant without environment, arguments or zones. One whose file was made anew since it was opened, or of which a
+    /// page could not be read, is looked at again.
+    pub async fn genesis(&self, images: &ImageStore) -> Result<Arc<Genesis>, AgentError> {
+        let mut known = self.genesis.lock().await;
+        if let Some(genesis) = known.as_ref().filter(|it| images.is_current(&it.image)) {
+            return Ok(genesis.clone());
+        }
+        let name = FlatName::Genesis(self.key);
+        let found = match read_genesis(images, &name) {
+            Err(AgentError::Image(lost)) if lost.is_lost() => {
+                tracing::warn!(file = %name, "made again by starting the component: {}", zone_vfs::told(&lost));
+                None
+            }
+            found => found?,
+        };
+        let genesis = match found {
+            Some(genesis) => genesis,
+            None => self.make_genesis(images, &name).await?,
+        };
+        Ok(known.insert(Arc::new(genesis)).clone())
+    }
+
+    /// Makes the genesis image anew, whatever is there. It follows from the component alone: what lies on it finds what
+    /// there was.
+    pub async fn genesis_again(&self, images: &ImageStore) -> Result<(), AgentError> {
+        let mut known = self.genesis.lock().await;
+        let genesis = self.make_genesis(images, &FlatName::Genesis(self.key)).await?;
+        *known = Some(Arc::new(genesis));
+        Ok(())
+    }
+
+    async fn make_genesis(&self, images: &ImageStore, name: &FlatName) -> Result<Genesis, AgentError> {
+        let state = GuestState { limits: self.limits, ..GuestState::default() };
+        let genesis = Genesis::take(images, name, &mut self.boot_genesis(state).await?)?;
+        write_about(images, name, &genesis)?;
+        Ok(genesis)
     }
 
     /// Runs the boot variant's instantiation over `state`, for a genesis image to be taken of it.

@@ -222,7 +222,7 @@ impl Agent {
         match self.settled_fail(&reason.to_string()).await {
             Ok(()) => reason,
             Err(e) => {
-                tracing::error!("the failed turn could not be recorded: {e}");
+                tracing::error!("the failed turn could not be recorded: {}", zone_vfs::told(&e));
                 self.give_up(running, reason).await
             }
         }
@@ -232,7 +232,7 @@ impl Agent {
     pub(super) async fn give_up(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
         *running = None;
         if let Err(e) = self.abandon().await {
-            tracing::error!("going back after a refused commit: {e}");
+            tracing::error!("going back after a refused commit: {}", zone_vfs::told(&e));
         }
         reason
     }

@@ -154,7 +154,7 @@ impl CodeCache {
             Ok(code) => Ok(Some(code)),
             Err(e) => {
                 let folder = self.entry(key);
-                tracing::warn!("{e}: the code is made anew");
+                tracing::warn!("{}: the code is made anew", zone_vfs::told(&e));
                 remove_any(&folder).map_err(CodeError::io(format!("removing {}", folder.display())))?;
                 Ok(None)
             }

@@ -75,7 +75,7 @@ impl Host {
         zones: ZonePlan,
         options: AgentOptions,
     ) -> Result<Agent, AgentError> {
-        let genesis = template.genesis(&self.shared.images).await?.clone();
+        let genesis = template.genesis(&self.shared.images).await?;
         let own = template.world == World::Agent && genesis.touched.any();
         if !own {
             let limits = self.shared.options.memory.with(options.max_memory);
@@ -97,7 +97,7 @@ impl Host {
             component_name: Some(about.component_name.clone()),
             layout: component::LAYOUT_VERSION,
             image: (template.world == World::Agent).then(|| genesis.image.reference().clone()),
-            handles: genesis.handles,
+            handles: genesis.handles.clone(),
             monotonic: 0,
             starts: 0,
             next_start: Start::Created,
@@ -157,7 +157,7 @@ impl HostShared {
         };
         if let Err(e) = remove() {
             // where it is still there, it makes up for its genesis when it is resumed
-            tracing::warn!("removing an agent that was not finished: {e}");
+            tracing::warn!("removing an agent that was not finished: {}", zone_vfs::told(&e));
         }
     }
 }

@@ -238,7 +238,7 @@ impl ImageStore {
             });
             read.map_err(|e| match e {
                 StoreError::Io { source, .. } => Self::io(name)(source),
-                e => refused(e.to_string()),
+                e => refused(zone_vfs::told(&e)),
             })
         })
     }

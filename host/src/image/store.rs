@@ -418,33 +418,25 @@ impl ImageStore {
     }
 
     /// Opens what `reference` names. Where `flattened` is given and its flat file has been made
-    /// since, that is taken instead, which is the same image and faster to map.
+    /// since, that is taken instead, which is the same image: faster to map, or made again where the file beneath the
+    /// reference does not read.
     pub fn image(
         &self,
         reference: &ImageReference,
         flattened: Option<&FlatName>,
     ) -> Result<Image, ImageError> {
-        if !reference.pages.is_empty()
-            && let Some(name) = flattened
-        {
+        if let Some(name) = flattened.filter(|name| !reference.pages.is_empty() || **name != reference.base) {
             match self.flattened(reference, name) {
                 Ok(Some(image)) => return Ok(image),
                 Ok(None) => {}
-                // the flat file is only the faster way
-                Err(e) => tracing::warn!("{name} is not used: {e}"),
+                // what it was made of may be there
+                Err(e) => tracing::warn!("{name} is not used: {}", zone_vfs::told(&e)),
             }
         }
         reference
             .check()
             .map_err(|reason| ImageError::Damaged { file: reference.base.to_string(), reason })?;
-        let base = match self.flat(&reference.base) {
-            // one that was made again is under the generation's own name
-            Err(e) if e.is_lost() && reference.pages.is_empty() => {
-                let made = flattened.and_then(|name| self.flattened(reference, name).ok().flatten());
-                return made.ok_or(e);
-            }
-            base => base?,
-        };
+        let base = self.flat(&reference.base)?;
         let files = reference.files.iter().map(|f| self.pages_file(*f)).collect::<Result<_, _>>()?;
         Ok(Image { reference: reference.clone(), base, files, rebased: false })
     }
@@ -470,11 +462,17 @@ impl ImageStore {
             Ok(flat) => Ok(flat.map(|flat| Image { rebased: true, ..flat })),
             Err(e) if e.is_lost() => {
                 // the image goes on as it is
-                tracing::warn!("{name} is not used: {e}");
+                tracing::warn!("{name} is not used: {}", zone_vfs::told(&e));
                 Ok(None)
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Whether the flat file beneath an image is still what its name stands for: none was made anew since, and every page
+    /// of it that was asked for could be read.
+    pub(crate) fn is_current(&self, image: &Image) -> bool {
+        lock(&self.flats).get(&image.base.name).is_some_and(|file| Arc::ptr_eq(&file, &image.base))
     }
 
     /// Opens a flat file as an image.

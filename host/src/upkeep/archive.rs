@@ -120,7 +120,7 @@ impl HostShared {
                 match archived.and_then(|disk| attach(&self.images, &self.archiving, &disk, generation)) {
                     Ok(done) => made += u64::from(done),
                     Err(AgentError::Image(e)) if e.is_lost() => {
-                        tracing::warn!(agent = %agent.id, generation = %generation.number, "not archived: {e}");
+                        tracing::warn!(agent = %agent.id, generation = %generation.number, "not archived: {}", zone_vfs::told(&e));
                     }
                     Err(AgentError::Store(StoreError::NoGeneration { .. } | StoreError::NoAgent(_))) => {}
                     Err(e) => return Err(e),
@@ -254,7 +254,7 @@ impl HostShared {
             Err(e) => return Err(e.into()),
         };
         let flat = FlatName::Generation(disk.id().0, number.0);
-        tracing::warn!(agent = %disk.id(), generation = %number, "made again from the archive: {lost}");
+        tracing::warn!(agent = %disk.id(), generation = %number, "made again from the archive: {}", zone_vfs::told(&lost));
         self.images.materialise(&flat, reference, &archived)?;
         Ok(())
     }
@@ -283,7 +283,7 @@ impl HostShared {
         let (Some(image), Some(archived)) = (image_of(&store, &generation)?, disk.attachment(number)?) else {
             return Ok(false);
         };
-        tracing::warn!(file = %name, "made again from the archive: {lost}");
+        tracing::warn!(file = %name, "made again from the archive: {}", zone_vfs::told(lost));
         self.images.materialise(name, &image, &archived)?;
         Ok(true)
     }
@@ -319,7 +319,7 @@ fn archive_all(shared: &Weak<HostShared>, images: &ImageStore, archiving: &Mutex
             None => {
                 trimmed = true;
                 if let Err(e) = trim(shared, images, limit) {
-                    tracing::warn!("removing image files that are archived: {e}");
+                    tracing::warn!("removing image files that are archived: {}", zone_vfs::told(&e));
                 }
             }
         }
@@ -344,7 +344,9 @@ fn archive(images: &ImageStore, archiving: &Mutex<Archiving>, disk: &Arc<Disk>, 
             StoreError::NoAgent(_) | StoreError::NoGeneration { .. } | StoreError::Closed,
         )) => {}
         // its files are there all the same, and a reaping tries again
-        Err(e) => tracing::warn!(agent = %disk.id(), generation = %number, "not archived: {e}"),
+        Err(e) => {
+            tracing::warn!(agent = %disk.id(), generation = %number, "not archived: {}", zone_vfs::told(&e))
+        }
     }
 }
 

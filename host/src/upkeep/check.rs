@@ -98,12 +98,12 @@ impl HostShared {
                 if !is_kept || check.damage.len() >= ImageCheck::MAX_DAMAGE {
                     continue;
                 }
-                let reason = lost.to_string();
+                let reason = zone_vfs::told(&lost);
                 let repaired = repair
                     && match self.repair(&mut looking, &image, lost) {
                         Ok(repaired) => repaired,
                         Err(e) => {
-                            tracing::warn!(agent = %agent.id, generation = %image.number, "not repaired: {e}");
+                            tracing::warn!(agent = %agent.id, generation = %image.number, "not repaired: {}", zone_vfs::told(&e));
                             false
                         }
                     };
@@ -139,7 +139,7 @@ impl HostShared {
                     && damage.len() < ImageCheck::MAX_DAMAGE
                     && let Err(e) = self.components.read(&hash)
                 {
-                    damage.push(ComponentDamage { agent: agent.name.clone(), reason: e.to_string() });
+                    damage.push(ComponentDamage { agent: agent.name.clone(), reason: zone_vfs::told(&e) });
                 }
             }
             Ok(())
@@ -157,8 +157,11 @@ impl HostShared {
             looking.images = self.images.afresh();
             return Ok(looking.look(image, None, &mut 0).is_ok());
         };
-        if reference.changed_pages() == 0 && looking.images.image(reference, None).is_ok() {
-            // it can be opened, so that it would be taken before any other
+        let flat = FlatName::Generation(image.agent.0, number.0);
+        let opened = looking.images.image(reference, Some(&flat));
+        if reference.changed_pages() == 0 && opened.is_ok_and(|it| it.reference().base() == reference.base())
+        {
+            // others may lie on it, too
             self.images.rewrite_base(reference, &archived)?;
         } else {
             self.materialise(&disk, *number, reference, lost)?;

@@ -103,13 +103,13 @@ impl HostShared {
         let entries = match found {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
-            Err(e) => return tracing::warn!("{}", failed(&folder)(e)),
+            Err(e) => return tracing::warn!("{}", zone_vfs::told(&failed(&folder)(e))),
         };
         // after the folders: of one that an agent has made since, the agent is among these
         let agents = self.store().and_then(|store| Ok(store.agents()?));
         let there: HashSet<AgentId> = match agents {
             Ok(agents) => agents.into_iter().map(|(_, id)| id).collect(),
-            Err(e) => return tracing::warn!("what is derived: {e}"),
+            Err(e) => return tracing::warn!("what is derived: {}", zone_vfs::told(&e)),
         };
         for entry in entries {
             // what has another name is not Dormouse's
@@ -117,7 +117,7 @@ impl HostShared {
             if id.is_some_and(|id| !there.contains(&id))
                 && let Err(e) = delete(&entry.path())
             {
-                tracing::warn!("{}", failed(&entry.path())(e));
+                tracing::warn!("{}", zone_vfs::told(&failed(&entry.path())(e)));
             }
         }
     }

@@ -55,7 +55,7 @@ impl HostShared {
                 let Some((name, image)) = next else { return };
                 if let Err(e) = images.flatten(&image, &name) {
                     // the generation has its pages all the same, and is resumed from them
-                    tracing::warn!("making {name} flat: {e}");
+                    tracing::warn!("making {name} flat: {}", zone_vfs::told(&e));
                 }
             }
         });

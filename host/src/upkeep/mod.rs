@@ -75,7 +75,7 @@ impl Host {
                         agents = reaped.store.agents.len(),
                         "reaped"
                     ),
-                    Err(e) => tracing::warn!("reaping: {e}"),
+                    Err(e) => tracing::warn!("reaping: {}", zone_vfs::told(&e)),
                 }
             }
         };

@@ -161,6 +161,7 @@ impl GuestState {
         work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
     ) -> FsResult<R> {
         let access = self.access();
+        self.vouch(zone)?;
         match self.disk()?.zone(zone, |z| work(z, access)) {
             Some(result) => Ok(result?),
             None => Err(ErrorCode::BadDescriptor.into()),

@@ -28,7 +28,7 @@ pub use self::output::{Output, OutputError};
 pub use self::outside::{LiveOutside, Outside};
 pub use self::provided::not_provided;
 pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
-pub use self::stdio::Stdio;
+pub use self::stdio::{Input, Stdio};
 pub use self::table::{HandleError, HandleTable};
 
 pub(crate) use self::p2::{Exit, link};

@@ -317,7 +317,13 @@ impl GuestState {
         Ok(())
     }
 
-    fn is_shared(&self, zone: u16) -> bool {
+    /// Refuses work on a shared zone once a page of the guest's memory could not be read: what others see at once is
+    /// never taken back. What it works with has been copied out of that memory by then.
+    pub(crate) fn vouch(&self, zone: u16) -> Result<(), ErrorCode> {
+        if self.is_shared(zone) && self.is_unreadable() { Err(ErrorCode::Io) } else { Ok(()) }
+    }
+
+    pub(super) fn is_shared(&self, zone: u16) -> bool {
         self.shared.get(usize::from(zone)).is_some_and(Option::is_some)
     }
 

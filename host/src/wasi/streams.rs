@@ -209,6 +209,7 @@ impl GuestState {
                 let (zone, inode, at) = (*zone, *inode, *position);
                 permitted(bytes.len())?;
                 let (disk, place) = self.file_place(zone, inode)?;
+                self.vouch(zone).map_err(FsError::from)?;
                 write_at(&disk, place, at, &bytes)?;
                 self.stream_advance(handle, bytes.len() as u64)
             }

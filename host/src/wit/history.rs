@@ -69,7 +69,7 @@ fn not_compared(e: StoreError) -> types::Error {
         StoreError::Zone(e) => error(e),
         StoreError::NoGeneration { .. } | StoreError::NoZone { .. } => types::Error::NoEntry(e.to_string()),
         StoreError::NoPast { .. } => types::Error::Unsupported(e.to_string()),
-        e => types::Error::Io(e.to_string()),
+        e => types::Error::Io(zone_vfs::told(&e)),
     }
 }
 
@@ -206,7 +206,7 @@ impl Host for GuestState {
         });
         Ok(match compared.await {
             Ok(found) => found.map_err(not_compared),
-            Err(e) => Err(types::Error::Io(e.to_string())),
+            Err(e) => Err(types::Error::Io(zone_vfs::told(&e))),
         })
     }
 

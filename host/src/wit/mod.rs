@@ -120,6 +120,8 @@ impl GuestState {
             self.mounts.iter().enumerate().filter_map(|(zone, mount)| Some((zone, mount, inside(mount)?)));
         let (zone, mount, rest) = found.max_by_key(|(_, mount, _)| mount.len()).ok_or_else(none)?;
         let path = rest.trim_matches('/').as_bytes().to_vec();
+        self.vouch(zone as u16)
+            .map_err(|_| types::Error::Io("the guest's memory could not be read".into()))?;
         Ok(Place { disk, zone: zone as u16, mount: mount.clone(), path })
     }
 }

@@ -217,9 +217,6 @@ fn a_damaged_image_is_named_and_the_zones_can_be_read() {
         (".pages", (|bytes| bytes.truncate(bytes.len() / 2)) as fn(&mut Vec<u8>)),
         (".pages", |bytes| bytes[0] ^= 1),
         (".pages", Vec::clear),
-        (".flat", |bytes| bytes.truncate(bytes.len() / 2)),
-        (".flat", |bytes| bytes[0] ^= 1),
-        (".flat", Vec::clear),
     ] {
         let path = store.find("images", ending);
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -230,6 +227,19 @@ fn a_damaged_image_is_named_and_the_zones_can_be_read() {
         assert_eq!(store.bed.ok(["zone", "cat", "n:/memory/semantic/notes.txt"]), "one\ntwo\nthree\n");
         let good = store.bed.path("good/images").join(&name);
         fs::copy(good, &path).expect("the good file");
+        store.assert_good();
+        store.restore();
+    }
+}
+
+#[test]
+fn a_damaged_genesis_image_is_made_anew() {
+    let store = Damaged::made(false);
+    for damage in
+        [(|bytes| bytes.truncate(bytes.len() / 2)) as fn(&mut Vec<u8>), |bytes| bytes[0] ^= 1, Vec::clear]
+    {
+        let path = store.find("images", ".flat");
+        change(&path, damage);
         store.assert_good();
         store.restore();
     }

@@ -183,6 +183,7 @@ impl types::Host for GuestState {
     fn method_descriptor_write(&mut self, d: u32, bytes: Vec<u8>, offset: u64) -> Fs<u64> {
         let (disk, place) = self.fs_sink(d)?;
         let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
+        self.vouch(place.zone)?;
         write_at(&disk, place, Some(offset), bytes)?;
         Ok(bytes.len() as u64)
     }

@@ -2,6 +2,8 @@
 //!
 //! The derived bindings copy each `list<u8>` into a vector; these take the place of six of theirs.
 
+use std::borrow::Cow;
+
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, WasmList};
 
@@ -97,6 +99,16 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
+/// What of the guest's memory is written to a zone: to a shared one a copy, of which is known that all of it could be read.
+fn vouched<'a>(state: &GuestState, zone: u16, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, FsError> {
+    if !state.is_shared(zone) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let bytes = bytes.to_vec();
+    state.vouch(zone)?;
+    Ok(Cow::Owned(bytes))
+}
+
 /// Writes to a file's stream; `None` where the stream is another's.
 fn write_file(store: &mut Store<'_>, stream: u32, bytes: &WasmList<u8>) -> Option<StreamResult<()>> {
     let sink = match store.data_mut().stream_sink(stream) {
@@ -107,6 +119,7 @@ fn write_file(store: &mut Store<'_>, stream: u32, bytes: &WasmList<u8>) -> Optio
     let Sink { disk, place, position } = sink;
     let bytes = bytes.as_le_slice(&*store);
     let written = permitted(bytes.len()).and_then(|()| {
+        let bytes = &*vouched(store.data(), place.zone, bytes)?;
         write_at(&disk, place, position, bytes)?;
         Ok(bytes.len() as u64)
     });
@@ -122,6 +135,7 @@ fn write_descriptor(
     let (disk, place) = store.data_mut().fs_sink(descriptor)?;
     let bytes = bytes.as_le_slice(&*store);
     let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
+    let bytes = &*vouched(store.data(), place.zone, bytes)?;
     write_at(&disk, place, Some(offset), bytes)?;
     Ok(bytes.len() as u64)
 }
