@@ -130,7 +130,7 @@ fn what_the_host_writes_in_logs_is_not_put_there() {
         ("a:/logs", &folder.join(".")),
         ("a:/logs/audit/deeper", &file),
     ] {
-        copy(&bed, "put", place, local).assert_refused(&["written by the host alone"]);
+        copy(&bed, "put", place, local).assert_refused(&["is not permitted", "in logs"]);
     }
     assert_eq!(copy(&bed, "put", "a:/logs/mine", &file).status, Some(0));
     assert_eq!(copy(&bed, "put", "a:/workspace/audit", &file).status, Some(0));
@@ -339,4 +339,40 @@ fn a_quota_bounds_bytes_and_inodes() {
         let refused = new("c", &[wrong]);
         assert!(refused.status == Some(2) && refused.err.contains(told), "{refused}");
     }
+}
+
+#[test]
+fn a_zone_that_is_full_gets_another_quota() {
+    let bed = Bed::new(&["notes"]);
+    let component = guest("notes");
+    let zone = ["new", "n", "--zone", "workspace=workspace:4K"].map(OsStr::new);
+    bed.ok([zone[0], zone[2], zone[3], zone[1], component.as_os_str()]);
+    let large = "x".repeat(5 << 10);
+    let event = format!("write /workspace/large {large}");
+    assert_eq!(bed.run(["send", "n", &event]).status, Some(1));
+    let shown = bed.json(["zone", "quota", "n:/workspace"]);
+    assert_eq!((&shown["quota_bytes"], &shown["set"]), (&(4 << 10).into(), &false.into()), "{shown}");
+    let inodes = shown["quota_inodes"].clone();
+    let set = bed.json(["zone", "quota", "n:/workspace", "bytes=64K"]);
+    assert_eq!((&set["quota_bytes"], &set["quota_inodes"]), (&(64 << 10).into(), &inodes), "{set}");
+    bed.send("n", &event);
+    // below what is used: it stays, and nothing grows
+    let told = bed.ok(["zone", "quota", "n:workspace", "1K"]);
+    assert!(told.contains("1.0 KiB") && told.contains("shrink"), "{told}");
+    assert_eq!(bed.send("n", "read /workspace/large"), large);
+    assert_eq!(bed.run(["send", "n", "write /workspace/more x"]).status, Some(1));
+    bed.ok(["zone", "rm", "n:/workspace/large"]);
+    bed.send("n", "write /workspace/more x");
+    // neither a rewind nor another opening takes it back, and a fork has it
+    bed.ok(["rewind", "n", "0"]);
+    bed.ok(["fork", "n", "child"]);
+    for name in ["n", "child"] {
+        let shown = bed.json(["zone", "quota", &format!("{name}:/workspace")]);
+        assert_eq!(shown["quota_bytes"], 1 << 10, "{name}");
+    }
+    bed.refused(["zone", "quota", "n:/nowhere", "1M"], &["/nowhere is no zone of n", "/workspace"]);
+    bed.refused(["zone", "quota", "n", "1M"], &["name a zone of n"]);
+    bed.refused(["zone", "quota", "n@0:/workspace", "1M"], &["not of a generation"]);
+    bed.refused(["zone", "quota", "n:/workspace", "1M", "bytes=2M"], &["twice"]);
+    assert_eq!(bed.run(["zone", "quota", "n:/workspace", "files=3"]).status, Some(2));
 }

@@ -71,7 +71,9 @@ fn old_versions_go_as_the_policy_file_says_and_as_options_do() {
     assert_eq!(would["versions"]["events"], 4 + 1, "{would}");
     assert_eq!(versions(&bed, "a:/memory/semantic/fact"), 5);
     let did = bed.json(["reap"]);
-    assert_eq!(did["versions"], would["versions"], "{did}");
+    for what in ["events", "bytes"] {
+        assert_eq!(did["versions"][what], would["versions"][what], "{did}");
+    }
     assert_eq!(versions(&bed, "a:/memory/semantic/fact"), 1);
     assert_eq!(versions(&bed, "b:/memory/semantic/fact"), 4);
     assert_eq!(bed.ok(["zone", "cat", "a:/memory/semantic/fact"]), "xxxxx");
@@ -367,4 +369,32 @@ fn a_zone_that_a_policy_names_and_no_agent_has_is_refused_with_those_that_there_
     assert!(!told.contains("episodic, facts"), "{told}");
     policy("[agent.a.zone.facts]\nkeep-versions = 3\n[agent.gone.zone.facst]\nkeep-versions = 3\n");
     bed.ok(["reap"]);
+}
+
+#[test]
+fn a_dry_run_names_the_generations_and_versions_that_would_go() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    for text in ["one", "two", "three"] {
+        let file = bed.file("fact", text);
+        let file = file.to_str().expect("a path in UTF-8");
+        bed.ok(["zone", "put", "a:/memory/semantic/fact", file]);
+        bed.send("a", "list");
+    }
+    let options = ["--keep-turns", "1", "--versions-older-than", "0s"];
+    let would = |more: &[&str]| bed.ok(["reap", "--dry-run"].iter().chain(&options).chain(more));
+    let before = bed.everything();
+    let told = would(&[]);
+    assert!(told.contains("a: generations 1-2 would be dropped"), "{told}");
+    let versions = told.lines().find(|line| line.starts_with("a:/memory/semantic/fact: events "));
+    assert!(versions.is_some_and(|line| line.ends_with(" would go")), "{told}");
+    let told: Value = serde_json::from_str(&would(&["--json"])).expect("JSON");
+    assert_eq!(told["dropped"], serde_json::json!([{ "agent": "a", "generations": [1, 2] }]), "{told}");
+    let of = &told["versions"]["of"][0];
+    assert_eq!((&of["agent"], &of["mount"]), (&"a".into(), &"/memory/semantic".into()), "{told}");
+    assert_eq!(of["events"][0]["path"], "fact", "{told}");
+    assert_eq!(of["events"].as_array().map(|it| it.len() as u64), told["versions"]["events"].as_u64());
+    assert_eq!(before, bed.everything());
+    let told = bed.ok(["reap"].iter().chain(&options));
+    assert!(told.contains("a: generations 1-2 dropped"), "{told}");
 }

@@ -159,3 +159,39 @@ fn agents_that_are_awake_see_changes_in_the_middle_of_their_turns() {
     });
     host.close().expect("closed");
 }
+
+#[test]
+fn what_is_put_into_a_shared_zone_is_seen_under_its_own_name_alone() {
+    let bed = team();
+    // more than one piece, which commit while it is copied
+    let content = vec![7u8; 3 << 20];
+    bed.ok(["zone", "quota", "@team", "64M"]);
+    let file = bed.file("large", &content);
+    let file = file.to_str().expect("a path in UTF-8");
+    let kinds = |at: usize| {
+        let lines = bed.ok(["zone", "changes", "--json", "a:/team"]);
+        let entries = lines.lines().map(|it| serde_json::from_str::<serde_json::Value>(it).expect("JSON"));
+        let of_files = entries.filter(|it| it["path"] != "").skip(at);
+        of_files.map(|it| (it["kind"].clone(), it["path"].clone())).collect::<Vec<_>>()
+    };
+    bed.ok(["zone", "put", "@team:/one", file]);
+    let first = kinds(0);
+    assert_eq!(first, [("create".into(), "one".into())]);
+    bed.ok(["zone", "put", "a:/team/one", file]);
+    let second = kinds(1);
+    assert!(!second.is_empty() && second.iter().all(|(_, path)| path == "one"), "{second:?}");
+    assert_eq!(bed.json(["zone", "ls", "@team"]).as_array().map(Vec::len), Some(1));
+    assert_eq!(bed.json(["zone", "ls", "@team"])[0]["bytes"], content.len());
+    // what cannot have the name leaves nothing
+    bed.ok(["zone", "put", "@team:/folder/.", bed.path("").join("store/images").to_str().expect("a path")]);
+    let inodes = || bed.json(["zone", "quota", "@team"])["charged_inodes"].clone();
+    let before = inodes();
+    bed.refused(["zone", "put", "@team:/one/x", file], &[]);
+    assert_eq!(before, inodes());
+    let limit = bed.refused(
+        ["zone", "put", "@team:/huge", bed.file("huge", vec![1; 65 << 20]).to_str().expect("a path")],
+        &[],
+    );
+    assert!(limit.contains("quota"), "{limit}");
+    assert_eq!(before, inodes());
+}

@@ -108,7 +108,7 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     }
     // all of them are there, and can go, before any goes
     if !missing.is_empty() {
-        bail!("no agent named {}: nothing was removed\n  {LISTS_AGENTS}", missing.join(", "));
+        bail!("no agent named {}: nothing was removed; {LISTS_AGENTS}", missing.join(", "));
     }
     if let Some(kept) = kept {
         return Err(kept);
@@ -200,6 +200,14 @@ fn mount(zone: &ZoneSpec) -> Option<serde_json::Value> {
     }))
 }
 
+const HEADER: [&str; 8] = ["NAME", "STATE", "GENERATION", "TURNS", "AGE", "FILES", "MEMORY", "PARENT"];
+
+/// Lists the agents where there is no store yet: none.
+pub fn list_none(a: &ListArguments) -> anyhow::Result<u8> {
+    if a.json { print_json(&json!([])) } else { print_table(&table(&HEADER, &[], Vec::new())) }?;
+    Ok(0)
+}
+
 pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
     let rows = host.agents()?.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
     let damaged = host.damaged()?;
@@ -222,7 +230,6 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
         print_json(&rows)?;
         return Ok(0);
     }
-    let header = ["NAME", "STATE", "GENERATION", "TURNS", "AGE", "FILES", "MEMORY", "PARENT"];
     let mut rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|r| {
@@ -239,15 +246,14 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
         })
         .collect();
     for d in &damaged {
-        let mut row = vec!["-".to_string(); header.len()];
+        let mut row = vec!["-".to_string(); HEADER.len()];
         row[0].clone_from(&d.name);
         row[1] = "damaged".into();
         rows.push(row);
     }
-    print_table(&table(&header, &[2, 3, 4, 5, 6], rows))?;
+    print_table(&table(&HEADER, &[2, 3, 4, 5, 6], rows))?;
     for d in damaged {
-        let told = format!("{} is damaged: {}; `dormouse rm` removes it", d.name, d.reason);
-        note(format_args!("dormouse: {}", terminal::escape(&told)));
+        note(format_args!("dormouse: {} is damaged: {}; `dormouse rm` removes it", d.name, d.reason));
     }
     Ok(0)
 }

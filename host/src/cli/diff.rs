@@ -9,7 +9,6 @@ use zone_vfs::zone::{DifferenceKind, FileDifference, FileSide};
 
 use super::args::{DiffArguments, DiffOptions};
 use super::output::{OfAgent, print_json, say, size};
-use super::terminal::escape;
 use super::zone::{Place, View, of_agent, of_generation};
 use crate::wit::is_below;
 use crate::{Agent, Host};
@@ -118,13 +117,13 @@ fn tell(zones: &[ZoneDifferences], shared: &[String], options: &DiffOptions) -> 
         if !options.summary {
             for zone in zones {
                 for it in &zone.files {
-                    say(format_args!("{}", escape(&line(&zone.mount, it))))?;
+                    say(format_args!("{}", line(&zone.mount, it)))?;
                 }
             }
         }
         say(format_args!("{}", counts.line()))?;
         for name in shared {
-            say(format_args!("left out: the shared zone {}, which has no generations", escape(name)))?;
+            say(format_args!("left out: the shared zone {}, which has no generations", name))?;
         }
     }
     Ok(u8::from(options.exit_code && differs))

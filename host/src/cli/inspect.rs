@@ -2,21 +2,31 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use zone_vfs::store::StoreError;
 
 use super::args::InspectArguments;
 use super::output::{self, count, print_json, say, size};
 use super::run;
 use super::stop::{signalled, unless};
-use super::terminal::escape;
 use crate::code::Compiler;
 use crate::component::{self, BinaryKind, Inspection};
 use crate::{AgentError, HostOptions};
 
 /// Starts the component once, to see whether its agents can share a genesis image. What is compiled
-/// for that stays in the store, for the agents to come.
+/// for that stays in the store, for the agents to come; where there is no store, nothing stays.
 async fn shared_genesis(bytes: &[u8], folder: PathBuf, wait: Option<Duration>) -> anyhow::Result<bool> {
-    let options = HostOptions { compiler: Some(Compiler::this()?), ..HostOptions::new(folder) };
-    let host = super::open(options, wait).await?;
+    let mut options = HostOptions { compiler: Some(Compiler::this()?), ..HostOptions::new(folder) };
+    options.store.create = false;
+    let mut for_now = None;
+    let host = match super::open(options.clone(), wait).await {
+        Err(AgentError::Store(StoreError::NoStore { .. })) => {
+            let folder = for_now.insert(tempfile::tempdir().context("making a folder to try it in")?);
+            options.folder = folder.path().into();
+            options.store.create = true;
+            super::open(options, wait).await?
+        }
+        opened => opened?,
+    };
     let shared = host.shares_genesis(bytes).await;
     host.close()?;
     Ok(shared?)
@@ -109,22 +119,22 @@ fn print(report: &Report) -> anyhow::Result<()> {
         count(i.modules.len() as u64, "core module")
     ))?;
     for item in &i.imports {
-        say(format_args!("imports     {}", escape(&item.name)))?;
+        say(format_args!("imports     {}", item.name))?;
     }
     for item in &i.exports {
-        say(format_args!("exports     {}", escape(&item.name)))?;
+        say(format_args!("exports     {}", item.name))?;
     }
     if i.capturable {
         say(format_args!("captured    yes: it can be paused, resumed, forked and rewound"))?;
     } else {
         say(format_args!("captured    no"))?;
         for refusal in &i.refusals {
-            say(format_args!("            {}", escape(&refusal.to_string())))?;
+            say(format_args!("            {}", refusal))?;
         }
     }
     for (at, obstacle) in report.obstacles.iter().enumerate() {
         let label = if at == 0 { "cannot run" } else { "" };
-        say(format_args!("{label:11} {}", escape(obstacle)))?;
+        say(format_args!("{label:11} {}", obstacle))?;
     }
     match i.shared_genesis {
         Some(true) => say(format_args!("genesis     one image for all its agents"))?,

@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Exit status: a run's own for `run`; otherwise 0, 1 for what failed, 2 for wrong usage, 130 after
-//! Ctrl-C, 143 after SIGTERM, 134 for a guest that trapped.
+//! Exit status: a run's own for `run`; otherwise 0, 1 for what failed, 2 for wrong usage, 74 where standard
+//! output could not be written, 130 after Ctrl-C, 143 after SIGTERM, 134 for a guest that trapped.
 
 mod agents;
 mod args;
@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             output::report(&e);
-            ExitCode::FAILURE
+            ExitCode::from(output::status_of(&e))
         }
     }
 }
@@ -113,10 +113,13 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Command::Inspect(inspect) = arguments.command {
         return inspect::inspect(&inspect, store, arguments.wait).await;
     }
+    let is_named = store.is_some();
     let mut options = HostOptions::new(match store {
         Some(folder) => folder,
         None => default_store()?,
     });
+    // a store begins with the first agent; a mistyped name makes none
+    options.store.create = matches!(arguments.command, Command::New(_) | Command::Run(_));
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
@@ -132,7 +135,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         options.image_cache = limit;
     }
     if let Command::Restore(a) = &arguments.command {
-        return storage::restore(&options.folder, a);
+        let restored = output::unless_reader_gone(storage::restore(&options.folder, a));
+        return output::after(|| "what was asked for is done".into(), restored);
     }
     options.compiler = Some(match variable(COMPILER_VARIABLE) {
         Some(_) => Compiler::find()?,
@@ -151,7 +155,16 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         _ => {}
     }
     let folder = options.folder.clone();
-    let host = open(options, arguments.wait).await.map_err(|e| output::of_store(e, &folder))?;
+    let host = match open(options, arguments.wait).await {
+        // before the first agent there is nothing in the usual place, which is no mistake
+        Err(AgentError::Store(StoreError::NoStore { .. })) if !is_named => match &arguments.command {
+            Command::Ps(a) => return output::unless_reader_gone(agents::list_none(a)),
+            _ => Err(StoreError::NoStore { folder: folder.display().to_string() }.into()),
+        },
+        opened => opened,
+    };
+    let host = host.map_err(|e| output::of_store(e, &folder))?;
+    let changes = changes(&arguments.command);
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,
         Command::New(a) => agents::new(&host, a, arguments.max_memory, arguments.max_cpu).await,
@@ -176,9 +189,39 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Inspect(_) | Command::Compile(_) | Command::Restore(_) => Ok(0),
     };
     let closed = host.close().context("closing the store");
-    let code = output::unless_reader_gone(result)?;
+    let code = output::unless_reader_gone(result);
+    let code = if changes { output::after(|| "what was asked for is done".into(), code) } else { code }?;
     closed?;
     Ok(code)
+}
+
+/// Whether a command changes something. It is done then before it is told.
+fn changes(command: &Command) -> bool {
+    match command {
+        Command::New(_)
+        | Command::Rm(_)
+        | Command::Pause(_)
+        | Command::Resume(_)
+        | Command::Fork(_)
+        | Command::Rewind(_)
+        | Command::Pin(_)
+        | Command::Unpin(_)
+        | Command::Restore(_) => true,
+        Command::Fsck(a) => a.repair,
+        Command::Reap(a) => !a.dry_run,
+        Command::Backup(a) => a.to.as_os_str() != "-",
+        Command::Zone(a) => zone::changes(a),
+        // a run and a turn say more, by themselves
+        Command::Run(_)
+        | Command::Send(_)
+        | Command::Ps(_)
+        | Command::Logs(_)
+        | Command::Generations(_)
+        | Command::Diff(_)
+        | Command::Du(_)
+        | Command::Inspect(_)
+        | Command::Compile(_) => false,
+    }
 }
 
 /// Opens the store, and waits so long while another process has it open.

@@ -14,7 +14,7 @@ use zone_vfs::segment::SegmentError;
 use zone_vfs::store::StoreError;
 use zone_vfs::superblock::SuperblockError;
 
-use super::terminal::escape;
+use super::terminal::{escape, escape_line};
 use super::words;
 use crate::AgentError;
 
@@ -26,7 +26,26 @@ pub const LISTS_AGENTS: &str = "`dormouse ps` lists the agents";
 #[error("whoever read standard output has gone")]
 struct ReaderGone;
 
-/// Standard output. That its reader has gone is told apart from any other broken pipe.
+/// The status where standard output could not be written: that of `EX_IOERR`.
+pub const UNWRITTEN: u8 = 74;
+
+/// Standard output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", said(done.as_deref()))]
+struct Unwritten {
+    /// What is done all the same, as a sentence.
+    done: Option<String>,
+    source: std::io::Error,
+}
+
+fn said(done: Option<&str>) -> String {
+    done.map_or_else(
+        || "standard output could not be written".into(),
+        |done| format!("{done}, but its output could not be written"),
+    )
+}
+
+/// Standard output. That it failed is told apart from any other error, and that its reader has gone from both.
 pub struct Out(StdoutLock<'static>);
 
 /// Standard output, for what a command prints.
@@ -37,8 +56,43 @@ pub fn out() -> Out {
 fn marked<T>(result: std::io::Result<T>) -> std::io::Result<T> {
     result.map_err(|e| match e.kind() {
         ErrorKind::BrokenPipe => std::io::Error::new(ErrorKind::BrokenPipe, ReaderGone),
+        // it is tried again
+        ErrorKind::Interrupted => e,
+        kind => std::io::Error::new(kind, Unwritten { done: None, source: e }),
+    })
+}
+
+/// The error of standard output that there is in a chain, not said to come after anything.
+fn unwritten(e: &anyhow::Error) -> Option<&Unwritten> {
+    e.chain().find_map(|cause| match cause.downcast_ref::<std::io::Error>() {
+        Some(e) => e.get_ref()?.downcast_ref(),
+        None => cause.downcast_ref(),
+    })
+}
+
+/// Where standard output could not be written: says what is `done` all the same, unless that was said.
+pub fn after<T>(done: impl FnOnce() -> String, result: anyhow::Result<T>) -> anyhow::Result<T> {
+    result.map_err(|e| match unwritten(&e) {
+        Some(Unwritten { done: None, source }) => {
+            let source = source.raw_os_error().map_or_else(
+                || std::io::Error::new(source.kind(), source.to_string()),
+                std::io::Error::from_raw_os_error,
+            );
+            Unwritten { done: Some(done()), source }.into()
+        }
         _ => e,
     })
+}
+
+/// The error of a guest's output that could not be written, where the guest was not told.
+pub fn unwritten_by_guest(status: u8, message: &str) -> anyhow::Error {
+    let done = Some(format!("the run is done (status {status})"));
+    Unwritten { done, source: std::io::Error::other(message.to_string()) }.into()
+}
+
+/// The status that a command ends with for an error.
+pub fn status_of(e: &anyhow::Error) -> u8 {
+    if unwritten(e).is_some() { UNWRITTEN } else { 1 }
 }
 
 impl Write for Out {
@@ -63,9 +117,14 @@ pub fn unless_reader_gone(result: anyhow::Result<u8>) -> anyhow::Result<u8> {
     }
 }
 
-/// Says a line on standard error. Everything that is said there goes through here.
+/// Says a line on standard error, which stays one whatever is in it.
 pub fn note(line: fmt::Arguments<'_>) {
-    let line = format!("{line}\n");
+    note_text(&escape_line(&line.to_string()));
+}
+
+/// Says something on standard error that may have several lines. Everything that is said there goes through here.
+pub fn note_text(text: &str) {
+    let line = format!("{}\n", escape(text));
     // where it cannot be said nobody is left to be told, and what is being done goes on
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
@@ -77,8 +136,7 @@ pub fn report(e: &anyhow::Error) {
         text.push_str("\n  ");
         text.push_str(&hint);
     }
-    // an error can quote a guest
-    note(format_args!("dormouse: {}", escape(&text)));
+    note_text(&format!("dormouse: {text}"));
 }
 
 /// Why a store could not be opened, which names the store.
@@ -113,6 +171,9 @@ impl fmt::Display for OfAgent {
 }
 
 fn hint(e: &anyhow::Error) -> Option<String> {
+    if unwritten(e).is_some() {
+        return None;
+    }
     let name = e.downcast_ref::<OfAgent>().map_or("N", |it| &it.0);
     if e.chain().any(|it| matches!(store_error(it), Some(StoreError::NoGeneration { .. }))) {
         return Some(format!("`dormouse generations {name}` lists those that are kept"));
@@ -157,6 +218,9 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
             Some(StoreError::UnfinishedRestore { .. }) => {
                 return Some("`dormouse restore` begins it anew, from the same backups or others");
             }
+            Some(StoreError::NoStore { .. }) => {
+                return Some("`dormouse new` and `dormouse run` make one; --store DIR names another");
+            }
             Some(StoreError::NotAStore { .. }) => {
                 return Some("name an empty or a new folder with --store DIR");
             }
@@ -175,7 +239,7 @@ pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Tabl
         header.iter().map(|h| if bold { Cell::new(h).add_attribute(Attribute::Bold) } else { Cell::new(h) }),
     );
     for row in rows {
-        table.add_row(row.iter().map(|cell| escape(cell)));
+        table.add_row(row.iter().map(|cell| escape_line(cell)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
@@ -202,9 +266,9 @@ fn print(text: &[u8]) -> anyhow::Result<()> {
     Ok(out.write_all(text).and_then(|()| out.flush())?)
 }
 
-/// Prints a line.
+/// Prints a line, which stays one whatever is in it.
 pub fn say(line: fmt::Arguments<'_>) -> anyhow::Result<()> {
-    print(format!("{line}\n").as_bytes())
+    print(format!("{}\n", escape_line(&line.to_string())).as_bytes())
 }
 
 /// Prints a value as JSON.

@@ -10,6 +10,7 @@ use super::args::RunArguments;
 use super::progress::Working;
 use super::stop::{Why, stopped, unless};
 use super::terminal::Escaping;
+use super::words::Lines;
 use super::{TRAPPED, output};
 use crate::agent::{AgentName, RunOptions};
 use crate::journal::World;
@@ -214,11 +215,11 @@ pub async fn run(host: &Host, a: RunArguments) -> anyhow::Result<u8> {
     match outcome {
         Ok(outcome) => match outcome.status {
             Ok(status) => match out.untold().filter(|e| e.kind != ErrorKind::BrokenPipe) {
-                Some(e) => bail!("writing to standard output: {}", e.message),
+                Some(e) => Err(output::unwritten_by_guest(status, &e.message)),
                 None => Ok(status),
             },
             Err(reason) => {
-                output::report(&anyhow::anyhow!("{reason}"));
+                output::report(&Lines(reason).into());
                 Ok(TRAPPED)
             }
         },

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::args::SendArguments;
 use super::stop::{Why, stopped, unless};
 use super::{TRAPPED, output, terminal};
-use crate::agent::Event;
+use crate::agent::{Event, TurnReport};
 use crate::{AgentError, Host};
 
 /// The event's content. Standard input is read to its end, or until it is more than an event may hold.
@@ -70,28 +70,34 @@ pub async fn send(host: &Host, a: SendArguments, payload: Vec<u8>) -> anyhow::Re
         }
         Err(e) => return Err(e.into()),
     };
-    if a.json {
+    let done = || format!("the turn is done (generation {})", report.generation);
+    output::after(done, print(&a.agent, a.json, &report))
+}
+
+/// Prints what came of a turn that is durable.
+fn print(agent: &str, as_json: bool, report: &TurnReport) -> anyhow::Result<u8> {
+    if as_json {
         let (reply, error) = match &report.reply {
             Ok(bytes) => (Some(String::from_utf8_lossy(bytes)), None),
             Err(text) => (None, Some(text)),
         };
         output::print_json(&json!({
-            "agent": a.agent, "turn": report.turn.0, "generation": report.generation.0,
+            "agent": agent, "turn": report.turn.0, "generation": report.generation.0,
             "reply": reply, "error": error, "microseconds": report.took.as_micros() as u64,
             "repeated": report.repeated,
         }))?;
         return Ok(u8::from(report.reply.is_err()));
     }
-    match report.reply {
+    match &report.reply {
         Ok(bytes) => {
-            terminal::print(&bytes)?;
+            terminal::print(bytes)?;
             if std::io::stdout().is_terminal() && !bytes.is_empty() && bytes.last() != Some(&b'\n') {
                 output::say(format_args!(""))?;
             }
             Ok(0)
         }
         Err(text) => {
-            output::note(format_args!("{}: {}", a.agent, terminal::escape(&text)));
+            output::note_text(&format!("{agent}: {text}"));
             Ok(1)
         }
     }

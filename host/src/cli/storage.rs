@@ -1,5 +1,6 @@
 //! What is stored: `du`, `reap`, `fsck`, `backup` and `restore`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,12 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use zone_vfs::device::open_regular;
-use zone_vfs::store::{BackupAbout, Bytes, Damage, Finding, Given, ReapReport, StoreError};
+use zone_vfs::store::{BackupAbout, Bytes, Damage, Finding, Given, OldOfZone, ReapReport, StoreError};
 
 use super::args::{BackupArguments, FsckArguments, ReapArguments, RestoreArguments, UsageArguments};
 use super::output::{count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
-use super::terminal::escape;
 use crate::threads;
 use crate::upkeep::{AgentRules, ReapRules, Reaped};
 use crate::{AgentError, Host};
@@ -58,7 +58,10 @@ fn json(reaped: &Reaped) -> serde_json::Value {
         "dry_run": r.dry_run,
         "agents": r.agents.iter().map(|(id, name)| json!({ "id": id.to_string(), "name": name })).collect::<Vec<_>>(),
         "generations": r.generations,
-        "versions": { "events": r.versions.events, "bytes": r.versions.bytes },
+        "dropped": r.dropped.iter().map(|(name, numbers)| json!({
+            "agent": name, "generations": numbers.iter().map(|it| it.0).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "versions": { "events": r.versions.events, "bytes": r.versions.bytes, "of": r.old.iter().map(of_zone).collect::<Vec<_>>() },
         "shared_zones": r.shared_zones,
         "unneeded": {
             "by_agents": given(r.from_agents), "by_generations": given(r.from_generations),
@@ -80,6 +83,48 @@ fn json(reaped: &Reaped) -> serde_json::Value {
     })
 }
 
+fn of_zone(old: &OldOfZone) -> serde_json::Value {
+    let versions = old.versions.iter().map(|(version, path)| {
+        json!({ "version": version.0, "path": path.as_deref().map(String::from_utf8_lossy) })
+    });
+    json!({
+        "agent": old.agent, "mount": old.mount, "events": versions.collect::<Vec<_>>(), "more": old.is_cut_short,
+    })
+}
+
+/// Numbers in their order, several that follow one another as `3-7`.
+fn ranges(numbers: impl IntoIterator<Item = u64>) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let shown = ranges.iter().map(
+        |(first, last)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        },
+    );
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Names the versions of one zone that a policy does not keep, file by file.
+fn tell_old(old: &OldOfZone) -> anyhow::Result<()> {
+    let mut by_path: BTreeMap<&Option<Vec<u8>>, BTreeSet<u64>> = BTreeMap::new();
+    for (version, path) in &old.versions {
+        by_path.entry(path).or_default().insert(version.0);
+    }
+    for (path, numbers) in by_path {
+        let path = path.as_deref().map_or_else(|| "?".into(), String::from_utf8_lossy);
+        say(format_args!("{}:{}/{path}: events {} would go", old.agent, old.mount, ranges(numbers)))?;
+    }
+    if old.is_cut_short {
+        say(format_args!("{}:{}: and more", old.agent, old.mount))?;
+    }
+    Ok(())
+}
+
 /// What segments gave back, less what was written anew.
 fn freed(r: &ReapReport) -> u64 {
     r.swept.removed_bytes.saturating_sub(r.swept.copied_bytes)
@@ -94,12 +139,17 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     for name in &r.shared_zones {
         say(format_args!("@{name}: {would}removed, as no agent mounts it"))?;
     }
+    r.old.iter().try_for_each(tell_old)?;
     if r.versions.events > 0 {
         say(format_args!(
             "{} (old versions, deletions, renames) {would}given back, with {} of content",
             count(r.versions.events, "event"),
             size(r.versions.bytes)
         ))?;
+    }
+    for (name, numbers) in &r.dropped {
+        let numbers = ranges(numbers.iter().map(|it| it.0));
+        say(format_args!("{name}: generations {numbers} {would}dropped"))?;
     }
     if r.generations > 0 {
         say(format_args!("{} {would}dropped", count(r.generations, "generation")))?;
@@ -129,7 +179,7 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
     for damage in &r.damage {
-        note(format_args!("dormouse: cannot be read: {}", escape(damage)));
+        note(format_args!("dormouse: cannot be read: {}", damage));
     }
     if r.swept.held_segments > 0 {
         note(format_args!(
@@ -244,7 +294,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             if as_json {
                 found.push(json!({ "kind": kind, "text": text }));
             } else if told.is_ok() {
-                told = say(format_args!("{}", escape(&text)));
+                told = say(format_args!("{}", text));
             }
         });
         (report, found, told)
@@ -260,7 +310,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         if as_json {
             found.push(json!({ "kind": "component", "text": text }));
         } else if told.is_ok() {
-            told = say(format_args!("{}", escape(&text)));
+            told = say(format_args!("{}", text));
         }
     }
     for damage in &images.damage {
@@ -275,7 +325,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             match text {
                 Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
                 // what is to be repaired is, whoever listens
-                Some(text) if told.is_ok() => told = say(format_args!("{}", escape(&text))),
+                Some(text) if told.is_ok() => told = say(format_args!("{}", text)),
                 _ => {}
             }
         }
@@ -452,7 +502,7 @@ fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: boo
         ))?;
     }
     for damage in &r.damage {
-        note(format_args!("dormouse: not in the backup: {}", escape(damage)));
+        note(format_args!("dormouse: not in the backup: {}", damage));
     }
     Ok(u8::from(!r.damage.is_empty()))
 }
@@ -499,7 +549,7 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
         Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?
     };
     for damage in &report.damage {
-        note(format_args!("dormouse: was damaged when the backup was made: {}", escape(damage)));
+        note(format_args!("dormouse: was damaged when the backup was made: {}", damage));
     }
     if a.json {
         print_json(

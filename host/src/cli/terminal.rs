@@ -27,6 +27,14 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The same for what has to stay in its line: breaks and tabs are escaped, too.
+pub fn escape_line(text: &str) -> Cow<'_, str> {
+    match escape(text) {
+        text if text.contains(['\n', '\t']) => text.replace('\n', "\\n").replace('\t', "\\t").into(),
+        text => text,
+    }
+}
+
 /// A writer that escapes. A character may come in pieces.
 #[derive(Debug)]
 pub struct Escaping<W> {
@@ -133,6 +141,7 @@ mod tests {
         assert_eq!(through(&["\u{9b}31m".as_bytes()]), "\\u{9b}31m");
         assert_eq!(through(&["\u{202e}evil".as_bytes()]), "\\u{202e}evil");
         assert_eq!(through(&[b"\xff\xfe"]), "\\xff\\xfe");
+        assert_eq!(escape_line("a\nb\tc\x1b"), "a\\nb\\tc\\u{1b}");
     }
 
     #[test]

@@ -9,7 +9,9 @@ use zone_vfs::store::StoreError;
 use zone_vfs::zone::{Cause, ErrorCode, Measure, ZoneError};
 
 use super::output::size;
+use super::terminal::escape_line;
 use crate::AgentError;
+use crate::code::CodeError;
 
 /// What a code of a zone's means, as other systems say it.
 pub fn meaning(code: ErrorCode) -> &'static str {
@@ -89,19 +91,45 @@ fn zone_error<'e>(e: &'e (dyn Error + 'static)) -> Option<&'e ZoneError> {
     }
 }
 
-/// A whole chain of errors in one line: what was tried, and what came of it.
+/// Whether an error has lines of its own: what a guest or a compiler said, and where a policy does not read.
+fn has_lines(e: &(dyn Error + 'static)) -> bool {
+    let agent = e.downcast_ref::<AgentError>();
+    let is_code = |e: &CodeError| matches!(e, CodeError::Compile(_));
+    e.is::<Lines>()
+        || e.downcast_ref::<CodeError>().is_some_and(is_code)
+        || agent.is_some_and(|e| match e {
+            AgentError::Trap { .. } | AgentError::Instantiate(_) | AgentError::Policy { .. } => true,
+            AgentError::Code(e) => is_code(e),
+            _ => false,
+        })
+}
+
+/// What is told as it is, in as many lines as it has.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Lines(pub String);
+
+/// A whole chain of errors: what was tried, and what came of it. It is one line, in which breaks that paths and names
+/// have are escapes, unless an error has lines of its own.
 pub fn told(e: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in e.chain() {
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        if let Some(e) = zone_error(cause) {
+        let (said, is_last) = match zone_error(cause) {
             // it has said all that is behind it
-            text.push_str(&of_zone(e));
+            Some(e) => (of_zone(e), true),
+            None => (cause.to_string(), false),
+        };
+        let said = if has_lines(cause) { said } else { escape_line(&said).into_owned() };
+        // one that says what is behind it has told that
+        if text.is_empty() {
+            text = said;
+        } else if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        if is_last {
             break;
         }
-        text.push_str(&cause.to_string());
     }
     text
 }
@@ -151,5 +179,16 @@ mod tests {
         }
         let other = anyhow::anyhow!("inner").context("outer");
         assert_eq!(told(&other), "outer: inner");
+    }
+
+    #[test]
+    fn an_error_is_one_line_and_tells_each_cause_once() {
+        let forged = anyhow::anyhow!("a\nb").context("n:/x\ndormouse: all is well\u{1b}[2J");
+        assert_eq!(told(&forged), "n:/x\\ndormouse: all is well\\u{1b}[2J: a\\nb");
+        let source = std::sync::Arc::new(StoreError::Closed);
+        let shared = StoreError::Shared { zone: "team".into(), source };
+        assert_eq!(told(&shared.into()), "the shared zone `team`: the store is closed");
+        let trap = AgentError::Trap { reason: "unreachable\nat f".into() };
+        assert_eq!(told(&trap.into()), "the turn failed: unreachable\nat f");
     }
 }

@@ -41,6 +41,7 @@ fn key(shelf: &Path) -> PathBuf {
     let key = shelf.join(KEY);
     if !key.exists() {
         let first = tempfile::tempdir_in(shelf).expect("a temporary folder");
+        create(first.path());
         let ran = run(Command::new(PROGRAM).arg("--store").arg(first.path()).arg("ps"), b"");
         assert_eq!(ran.status, Some(0), "{ran}");
         fs::copy(first.path().join("cache").join(KEY), &key).expect("a copy of the key");

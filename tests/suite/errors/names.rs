@@ -125,3 +125,38 @@ fn zones_that_cannot_be_are_refused() {
     assert_eq!(full.status, Some(1), "{full}");
     assert_eq!(bed.send("a", "write /workspace/file small"), "wrote 5 bytes");
 }
+
+#[test]
+fn what_paths_and_names_hold_stays_in_its_line() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    let evil = "x\ndormouse: all is well\u{1b}[2J\u{202e}";
+    let content = bed.file("content", "c");
+    let content = content.to_str().expect("a path in UTF-8");
+    let place = format!("n:/workspace/{evil}");
+    let ran = bed.run(["zone", "put", &place, content]);
+    assert_eq!((ran.status, ran.err.lines().count()), (Some(0), 1), "{ran}");
+    let shown = "x\\ndormouse: all is well\\u{1b}[2J\\u{202e}";
+    for command in [&["zone", "ls", "n:/workspace"][..], &["zone", "changes", "n:/workspace"]] {
+        let out = bed.ok(command);
+        assert!(out.contains(shown) && !out.contains('\u{1b}'), "{out}");
+        assert!(out.lines().all(|line| !line.starts_with("dormouse:")), "{out}");
+    }
+    bed.ok(["pause", "n"]);
+    assert!(bed.ok(["diff", "n@0", "n"]).contains(shown));
+    // for programs it is as it is
+    assert_eq!(bed.json(["zone", "ls", "n:/workspace"])[0]["path"], evil);
+    for command in [
+        vec!["send", evil, "x"],
+        vec!["zone", "cat", "n:/workspace/other\ndormouse: all is well"],
+        vec!["zone", "put", "n:/workspace/y", evil],
+        vec!["run", evil],
+        vec!["zone", "ls", evil],
+        vec!["restore", evil],
+    ] {
+        let ran = bed.run(&command);
+        assert_eq!(ran.status, Some(1), "{ran}");
+        assert!(!ran.err.lines().skip(1).any(|line| line.starts_with("dormouse:")), "{ran}");
+        assert!(!ran.err.contains('\u{1b}'), "{ran}");
+    }
+}

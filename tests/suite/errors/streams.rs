@@ -94,3 +94,70 @@ fn nobody_at_standard_error_changes_nothing_else() {
     let ran = unheard(&mut command, false, true);
     assert_ne!(ran.status, Some(101), "{ran}");
 }
+
+/// Runs a command whose output goes to a device that is full.
+#[cfg(target_os = "linux")]
+fn to_a_full_device(command: &mut Command) -> Ran {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+    let child =
+        command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).spawn().expect("the program");
+    let ended = child.wait_with_output().expect("its end");
+    Ran {
+        command: format!("{command:?}"),
+        status: ended.status.code(),
+        out: String::new(),
+        err: String::from_utf8_lossy(&ended.stderr).into(),
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_told_apart_from_what_was_done() {
+    let bed = agent();
+    let turns = || bed.agent("n")["turns"].as_u64().expect("a number");
+    let before = turns();
+    for command in [&["send", "n", "note two"][..], &["send", "--json", "n", "note three"]] {
+        let ran = to_a_full_device(&mut bed.command(command));
+        assert_eq!(ran.status, Some(74), "{ran}");
+        let generation = bed.agent("n")["generation"].as_u64().expect("a number");
+        let done =
+            format!("the turn is done (generation {generation}), but its output could not be written: ");
+        ran.assert_one_message(&[&done, "No space left on device"]);
+        assert!(!ran.err.contains("free some space"), "{ran}");
+    }
+    assert_eq!(turns(), before + 2);
+    for command in [
+        &["pause", "n"][..],
+        &["pause", "--json", "n"],
+        &["resume", "n"],
+        &["fork", "n"],
+        &["pin", "n", "0"],
+        &["rewind", "n", "2"],
+        &["reap"],
+        &["rm", "n-fork"],
+    ] {
+        let ran = to_a_full_device(&mut bed.command(command));
+        assert_eq!(ran.status, Some(74), "{ran}");
+        ran.assert_one_message(&[
+            "what was asked for is done, but its output could not be written: No space",
+        ]);
+    }
+    assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(1));
+    for command in [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["generations", "n"],
+        &["du"],
+        &["fsck"],
+        &["diff", "n@1", "n"],
+        &["reap", "--dry-run"],
+        &["zone", "ls", "-R", "n"],
+        &["zone", "cat", "n:/workspace/f"],
+        &["zone", "get", "n:/workspace/f", "-"],
+        &["zone", "changes", "n:/workspace"],
+    ] {
+        let ran = to_a_full_device(&mut bed.command(command));
+        assert_eq!(ran.status, Some(74), "{ran}");
+        ran.assert_one_message(&["standard output could not be written: No space left on device"]);
+    }
+}

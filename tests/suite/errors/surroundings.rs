@@ -45,7 +45,7 @@ fn a_folder_that_is_no_store_is_left_alone() {
 #[test]
 fn a_store_is_made_where_none_is_for_its_owner_alone() {
     let bed = Bed::empty();
-    assert_eq!(bed.json(["ps"]), serde_json::json!([]));
+    assert_eq!(bed.guest("hello-command", []).status, Some(0));
     let mode = |path: PathBuf| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
     assert_eq!(mode(bed.store()), 0o700);
     for file in ["superblock", "tenant.key", "lock", "cache/mac.key"] {
@@ -101,7 +101,7 @@ fn without_permission_nothing_is_done() {
     let bed = Bed::empty();
     let mut command = opened(&bed);
     fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o555)).expect("permissions");
-    run(as_another(command.arg("ps")), b"").assert_refused(&["ermission denied"]);
+    run(as_another(command.args(["run", "any.wasm"])), b"").assert_refused(&["ermission denied"]);
     assert!(!bed.store().exists());
     fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o755)).expect("permissions");
 }
@@ -197,6 +197,67 @@ fn a_full_disk_refuses_and_loses_nothing() {
 }
 
 #[test]
+fn only_what_makes_agents_makes_a_store() {
+    let bed = Bed::empty();
+    let component = crate::bed::guest("hello-command");
+    let component = component.to_str().expect("a path in UTF-8");
+    let commands = [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["logs", "n"],
+        &["send", "n", "x"],
+        &["pause", "n"],
+        &["resume", "n"],
+        &["fork", "n"],
+        &["rewind", "n", "0"],
+        &["generations", "n"],
+        &["pin", "n", "0"],
+        &["rm", "n"],
+        &["diff", "a", "b"],
+        &["du"],
+        &["fsck"],
+        &["fsck", "--repair"],
+        &["backup", "backups"],
+        &["reap"],
+        &["zone", "ls", "n"],
+        &["zone", "shared"],
+        &["zone", "put", "n:/workspace/x", component],
+        &["zone", "changes", "--follow", "n:/workspace"],
+    ];
+    let store = bed.store();
+    let store = store.to_str().expect("a path in UTF-8");
+    for command in commands {
+        bed.refused(command, &["no store at", store, "--store DIR"]);
+        // named by the variable
+        let mut named = Command::new(PROGRAM);
+        named.env("DORMOUSE_STORE", store).current_dir(bed.path("")).args(command);
+        run(&mut named, b"").assert_refused(&["no store at", store]);
+        assert!(!bed.store().exists(), "{command:?}");
+    }
+    // a component is looked at all the same, and nothing stays
+    bed.ok(["inspect", "--no-start", component]);
+    assert!(bed.ok(["inspect", component]).contains("genesis "));
+    assert!(!bed.store().exists());
+    // a folder that is there is no store either
+    fs::create_dir(bed.store()).expect("a folder");
+    bed.refused(["ps"], &["no store at"]);
+    assert_eq!(fs::read_dir(bed.store()).expect("a folder").count(), 0);
+    // in the usual place there is nothing before the first agent: that is no mistake
+    let usual = |command: &[&str]| {
+        let mut usual = Command::new(PROGRAM);
+        usual.env_remove("DORMOUSE_STORE").env("XDG_DATA_HOME", bed.path("data"));
+        run(usual.current_dir(bed.path("")).args(command), b"")
+    };
+    let ran = usual(&["ps"]);
+    assert_eq!((ran.status, ran.out.lines().count()), (Some(0), 1), "{ran}");
+    usual(&["fsck"]).assert_refused(&["no store at", "data/dormouse"]);
+    assert!(!bed.path("data").exists());
+    // and then it is made
+    assert_eq!(usual(&["run", component]).status, Some(0));
+    assert_eq!(usual(&["ps"]).out.lines().count(), 2);
+}
+
+#[test]
 fn empty_variables_count_as_none() {
     let bed = Bed::empty();
     let mut command = Command::new(PROGRAM);
@@ -204,7 +265,8 @@ fn empty_variables_count_as_none() {
     command.env("XDG_DATA_HOME", bed.path("data")).current_dir(bed.path(""));
     let ran = run(command.args(["ps", "--json"]), b"");
     assert_eq!((ran.status, ran.out.trim()), (Some(0), "[]"), "{ran}");
-    assert!(bed.path("data/dormouse/superblock").exists());
+    assert!(!bed.path("data").exists());
+    let bed = Bed::new(&[]);
     let mut command = bed.command(["ps"]);
     run(command.env("DORMOUSE_DEVICE", "tape"), b"").assert_refused(&["DORMOUSE_DEVICE"]);
 }

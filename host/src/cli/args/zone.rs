@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::values::{generation, version};
+use crate::agent::QuotaOption;
 
 /// Arguments of `zone`.
 #[derive(Debug, Args)]
@@ -70,6 +71,21 @@ pub enum ZoneCommand {
         /// Where to; `-` writes standard output [default: here, under its own name]
         #[arg(value_name = "LOCAL")]
         local: Option<PathBuf>,
+    },
+    /// Show what a zone may use, or set it
+    ///
+    /// What is used already stays, also where that is more: then the zone can shrink, and not grow. It holds at once and
+    /// for good: no rewind takes it back, and later forks begin with it.
+    Quota {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// The agent and one of its zones, or a zone that agents share
+        #[arg(value_name = "N:ZONE|@ZONE")]
+        place: String,
+        /// What to set: a size, and a number of inodes
+        #[arg(value_name = "bytes=SIZE|inodes=COUNT", value_parser = crate::cli::zone::bound)]
+        bounds: Vec<QuotaOption>,
     },
     /// List the zones that agents share, and who mounts them
     Shared {

@@ -87,7 +87,7 @@ fn print(at: ChangeSequence, record: &ChangeRecord, json: bool) -> anyhow::Resul
         (None, Some(version)) => write!(line, "  version {version}, {}", size(record.size))?,
         (None, None) => {}
     }
-    say(format_args!("{}", crate::cli::terminal::escape(&line)))
+    say(format_args!("{line}"))
 }
 
 /// Whether an entry names `folder` or something in it.

@@ -14,7 +14,7 @@ use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
 use super::place::{self, Place};
 use crate::cli::output::{count, note, print_json, say, size};
 use crate::cli::progress::Working;
-use crate::cli::terminal::escape;
+use crate::cli::terminal::escape_line;
 use crate::upkeep::Purged;
 use crate::{Agent, Host};
 
@@ -67,7 +67,7 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
         host.forget(&agent, &what, &target).await?
     };
     if let Some(why) = &done.not_in_audit {
-        note(format_args!("dormouse: the audit log does not have it: {}", escape(why)));
+        note(format_args!("dormouse: the audit log does not have it: {}", why));
     }
     tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
 }
@@ -161,7 +161,7 @@ fn confirmed(
     write!(
         out,
         "{}: erase {} of {} for good, and drop {}? [y/N] ",
-        escape(target),
+        escape_line(target),
         count(content.contents, "content"),
         size(content.bytes),
         count(generations as u64, "generation")
@@ -200,7 +200,7 @@ fn tell(
     } else {
         let verb = if options.dry_run { "would forget" } else { "forgot" };
         let (contents, generations) = (count(content.contents, "content"), forgot.generations.len());
-        say(format_args!("{verb} {}: {contents}, {}", escape(target), size(content.bytes)))?;
+        say(format_args!("{verb} {target}: {contents}, {}", size(content.bytes)))?;
         if generations > 0 {
             say(format_args!("generations dropped that may have held it: {generations}"))?;
         }
@@ -208,7 +208,7 @@ fn tell(
             say(format_args!("turns without event and reply from here on: {}", forgot.turns))?;
         }
         for place in &left {
-            say(format_args!("not reached, the same content: {}", escape(place)))?;
+            say(format_args!("not reached, the same content: {}", place))?;
         }
         if left.len() >= MAX_LEFT {
             say(format_args!("not reached: perhaps more, of which {MAX_LEFT} are told"))?;

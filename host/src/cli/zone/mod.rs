@@ -4,6 +4,7 @@
 //! - [`list`] lists zones and folders, and prints files.
 //! - [`shared`] lists and removes the zones that agents share.
 //! - [`history`] is about versions, [`changes`] about the change feed.
+//! - [`quota`] shows and sets the bounds of a zone.
 //! - [`forget`] erases files for good.
 //! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
 //!
@@ -17,6 +18,7 @@ mod history;
 mod list;
 mod place;
 mod put;
+mod quota;
 mod remove;
 mod shared;
 
@@ -24,6 +26,7 @@ pub use self::changes::{Follow, follow};
 pub use self::forget::turns;
 pub use self::place::{Place, View, of_agent, of_generation};
 pub use self::put::Piped;
+pub use self::quota::bound;
 
 use super::args::{ZoneArguments, ZoneCommand};
 use crate::Host;
@@ -57,9 +60,32 @@ pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow
         }
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
+        ZoneCommand::Quota { json, place, bounds } => {
+            quota::quota(host, &place::parse(&place, None)?, &bounds, json)
+        }
         ZoneCommand::Shared { json } => shared::list(host, json),
         ZoneCommand::RmShared { force, name } => shared::remove(host, &name, force),
         ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
+    }
+}
+
+/// Whether it changes something.
+pub fn changes(a: &ZoneArguments) -> bool {
+    match &a.command {
+        ZoneCommand::Forget { dry_run, .. } => !dry_run,
+        ZoneCommand::Quota { bounds, .. } => !bounds.is_empty(),
+        ZoneCommand::Put { .. }
+        | ZoneCommand::Rm { .. }
+        | ZoneCommand::RmShared { .. }
+        | ZoneCommand::Rollback { .. } => true,
+        ZoneCommand::Ls { .. }
+        | ZoneCommand::Cat { .. }
+        | ZoneCommand::Get { .. }
+        | ZoneCommand::Shared { .. }
+        | ZoneCommand::History { .. }
+        | ZoneCommand::Deleted { .. }
+        | ZoneCommand::Changes { .. }
+        | ZoneCommand::Diff { .. } => false,
     }
 }
 

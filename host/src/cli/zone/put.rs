@@ -13,7 +13,6 @@ use super::MAX_DEPTH;
 use super::place::{PIECE, Place, View, child, means_content};
 use crate::Host;
 use crate::cli::output::{count, note, size};
-use crate::cli::terminal::escape;
 
 /// Piped input up to this size stays in memory; a larger one goes to a temporary file without a name.
 /// Bytes.
@@ -94,77 +93,97 @@ fn destination(view: &mut View, local: &Path, is_piped: bool) -> anyhow::Result<
 pub fn left_out(path: &Path, what: &str) {
     // `site/./link` is written without the dot
     let path: PathBuf = path.components().collect();
-    note(format_args!("left out {}: {what}", escape(&path.display().to_string())));
+    note(format_args!("left out {}: {what}", path.display()));
 }
 
-/// The names in logs that are written by the host alone.
+/// The names in logs that the operator writes nothing to: what stands there tells what happened.
 const OF_HOST: [&str; 3] = ["audit", "stdout", "stderr"];
 
 /// Refuses what is the host's in logs: the operator acts as the host, and what is put there cannot be taken back.
 fn refuse_of_host(view: &mut View, path: &str) -> anyhow::Result<()> {
     let top = path.trim_matches('/').split('/').next().unwrap_or_default();
     if OF_HOST.contains(&top) && view.with(path, |z, _| Ok(z.kind() == ZoneKind::Logs))? {
-        bail!("{} is not permitted: `{top}` in logs is written by the host alone", view.shown(path));
+        let why = if top == "audit" {
+            "is written by the host alone"
+        } else {
+            "holds what the guest has printed, which nobody else adds to"
+        };
+        bail!("{} is not permitted: `{top}` in logs {why}", view.shown(path));
     }
     Ok(())
 }
 
-/// Writes one file into a zone. In a shared one it is renamed over what is there when it is whole: nobody
-/// sees half of it.
+/// Writes one file into a zone. In a shared one it gets its name when it is whole, in one step with the removal of what
+/// is there: nobody sees half of it, nor another name.
 fn put_file(view: &mut View, path: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
     refuse_of_host(view, path)?;
     if !view.is_shared() {
-        return write_file(view, path, path, source);
+        return write_file(view, path, source);
     }
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {
         bail!("{} is a folder: name the file in it", view.shown(path));
     }
+    // a name that nobody sees: it is there within one step alone
     let temporary = child(folder, &format!(".dormouse-put-{}", std::process::id()));
-    let written = write_file(view, &temporary, path, source).and_then(|bytes| {
-        let (from, to) = ((Inode::ROOT, temporary.as_bytes()), (Inode::ROOT, path.as_bytes()));
-        view.with(path, |z, access| z.rename(access, from, to))?;
-        Ok(bytes)
+    let (unseen, named) = ((Inode::ROOT, temporary.as_bytes()), (Inode::ROOT, path.as_bytes()));
+    let options = OpenOptions { create: true, exclusive: true, write: true, ..OpenOptions::default() };
+    let inode = view.with(path, |z, access| {
+        let inode = z.open(access, unseen.0, unseen.1, options)?;
+        match z.unlink(access, unseen.0, unseen.1) {
+            Ok(()) => Ok(inode),
+            Err(e) => z.close_writer(inode).and(Err(e)),
+        }
+    })?;
+    let written = copy(view, inode, path, source).and_then(|bytes| {
+        view.with(path, |z, access| {
+            z.link_unnamed(access, inode, unseen)?;
+            match z.rename(access, unseen, named) {
+                Ok(()) => Ok(bytes),
+                Err(e) => z.unlink(access, unseen.0, unseen.1).and(Err(e)),
+            }
+        })
     });
-    if written.is_err() && view.resolve(&temporary, false).is_ok() {
-        view.with(path, |z, access| z.unlink(access, Inode::ROOT, temporary.as_bytes()))?;
-    }
+    view.with(path, |z, _| z.close_writer(inode))?;
     written
 }
 
 /// In place on zones where names can be replaced, new otherwise. Errors name `target`.
-fn write_file(view: &mut View, path: &str, target: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+fn write_file(view: &mut View, target: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
     let options =
         OpenOptions { create: true, truncate: true, write: true, follow: true, ..OpenOptions::default() };
     let append_only = view.with(target, |z, _| Ok(z.kind().is_append_only()))?;
     let options =
         if append_only { OpenOptions { truncate: false, exclusive: true, ..options } } else { options };
     let inode = view.with(target, |z, access| {
-        let opened = z.open(access, Inode::ROOT, path.as_bytes(), options);
+        let opened = z.open(access, Inode::ROOT, target.as_bytes(), options);
         if append_only && opened.as_ref().is_err_and(|e| e.code == ErrorCode::Exist) {
             // a file that is there would have to be overwritten: the contract says why not
             z.check(access, Operation::Overwrite)?;
         }
         opened
     })?;
-    let written = (|| {
-        let mut at = 0;
-        let mut piece = vec![0; PIECE];
-        loop {
-            let read = source.read(&mut piece).context("reading what is to be put")?;
-            if read == 0 {
-                return Ok(at);
-            }
-            let mut rest = &piece[..read];
-            while !rest.is_empty() {
-                let n = view.with(target, |z, access| z.write(access, inode, at, rest))?;
-                rest = &rest[n..];
-                at += n as u64;
-            }
-        }
-    })();
+    let written = copy(view, inode, target, source);
     view.with(target, |z, _| z.close_writer(inode))?;
     written
+}
+
+/// Writes all that `source` has to an open file, and gives how much that is. Errors name `target`.
+fn copy(view: &mut View, inode: Inode, target: &str, source: &mut dyn Read) -> anyhow::Result<u64> {
+    let mut at = 0;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = source.read(&mut piece).context("reading what is to be put")?;
+        if read == 0 {
+            return Ok(at);
+        }
+        let mut rest = &piece[..read];
+        while !rest.is_empty() {
+            let n = view.with(target, |z, access| z.write(access, inode, at, rest))?;
+            rest = &rest[n..];
+            at += n as u64;
+        }
+    }
 }
 
 fn put_tree(view: &mut View, path: &str, local: &Path, depth: usize) -> anyhow::Result<(u64, u64)> {

@@ -21,7 +21,7 @@ pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
                         "inodes": usage.inodes, "quota_inodes": quota.inodes,
                     }),
                     Err(e) => json!({
-                        "name": zone.name, "id": zone.id.to_string(), "mounted_by": by, "error": e.to_string(),
+                        "name": zone.name, "id": zone.id.to_string(), "mounted_by": by, "error": zone_vfs::told(&**e),
                     }),
                 }
             })
@@ -37,7 +37,7 @@ pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
                     let inodes = format!("{} of {}", usage.inodes, quota.inodes);
                     (size(usage.bytes), size(quota.bytes), inodes)
                 }
-                Err(e) => (e.to_string(), "-".into(), "-".into()),
+                Err(e) => (zone_vfs::told(&*e), "-".into(), "-".into()),
             };
             let by: Vec<_> = zone.mounted_by.into_iter().map(|(name, _)| name).collect();
             vec![zone.name, used, quota, inodes, if by.is_empty() { "-".into() } else { by.join(", ") }]
