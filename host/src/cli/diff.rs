@@ -123,7 +123,7 @@ fn tell(zones: &[ZoneDifferences], shared: &[String], options: &DiffOptions) -> 
         }
         say(format_args!("{}", counts.line()))?;
         for name in shared {
-            say(format_args!("left out: the shared zone {}, which has no generations", name))?;
+            say(format_args!("left out: the shared zone {name}, which has no generations"))?;
         }
     }
     Ok(u8::from(options.exit_code && differs))

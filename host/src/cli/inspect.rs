@@ -129,12 +129,12 @@ fn print(report: &Report) -> anyhow::Result<()> {
     } else {
         say(format_args!("captured    no"))?;
         for refusal in &i.refusals {
-            say(format_args!("            {}", refusal))?;
+            say(format_args!("            {refusal}"))?;
         }
     }
     for (at, obstacle) in report.obstacles.iter().enumerate() {
         let label = if at == 0 { "cannot run" } else { "" };
-        say(format_args!("{label:11} {}", obstacle))?;
+        say(format_args!("{label:11} {obstacle}"))?;
     }
     match i.shared_genesis {
         Some(true) => say(format_args!("genesis     one image for all its agents"))?,

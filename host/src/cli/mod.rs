@@ -206,6 +206,7 @@ fn changes(command: &Command) -> bool {
         | Command::Rewind(_)
         | Command::Pin(_)
         | Command::Unpin(_)
+        | Command::Upgrade(_)
         | Command::Restore(_) => true,
         Command::Fsck(a) => a.repair,
         Command::Reap(a) => !a.dry_run,

@@ -179,7 +179,7 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;
     }
     for damage in &r.damage {
-        note(format_args!("dormouse: cannot be read: {}", damage));
+        note(format_args!("dormouse: cannot be read: {damage}"));
     }
     if r.swept.held_segments > 0 {
         note(format_args!(
@@ -294,7 +294,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             if as_json {
                 found.push(json!({ "kind": kind, "text": text }));
             } else if told.is_ok() {
-                told = say(format_args!("{}", text));
+                told = say(format_args!("{text}"));
             }
         });
         (report, found, told)
@@ -310,7 +310,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         if as_json {
             found.push(json!({ "kind": "component", "text": text }));
         } else if told.is_ok() {
-            told = say(format_args!("{}", text));
+            told = say(format_args!("{text}"));
         }
     }
     for damage in &images.damage {
@@ -325,7 +325,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             match text {
                 Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
                 // what is to be repaired is, whoever listens
-                Some(text) if told.is_ok() => told = say(format_args!("{}", text)),
+                Some(text) if told.is_ok() => told = say(format_args!("{text}")),
                 _ => {}
             }
         }
@@ -502,7 +502,7 @@ fn told(r: &zone_vfs::store::BackupReport, path: &str, quiet: bool, as_json: boo
         ))?;
     }
     for damage in &r.damage {
-        note(format_args!("dormouse: not in the backup: {}", damage));
+        note(format_args!("dormouse: not in the backup: {damage}"));
     }
     Ok(u8::from(!r.damage.is_empty()))
 }
@@ -549,7 +549,7 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
         Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?
     };
     for damage in &report.damage {
-        note(format_args!("dormouse: was damaged when the backup was made: {}", damage));
+        note(format_args!("dormouse: was damaged when the backup was made: {damage}"));
     }
     if a.json {
         print_json(

@@ -345,7 +345,7 @@ fn archive(images: &ImageStore, archiving: &Mutex<Archiving>, disk: &Arc<Disk>, 
         )) => {}
         // its files are there all the same, and a reaping tries again
         Err(e) => {
-            tracing::warn!(agent = %disk.id(), generation = %number, "not archived: {}", zone_vfs::told(&e))
+            tracing::warn!(agent = %disk.id(), generation = %number, "not archived: {}", zone_vfs::told(&e));
         }
     }
 }

@@ -67,7 +67,7 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
         host.forget(&agent, &what, &target).await?
     };
     if let Some(why) = &done.not_in_audit {
-        note(format_args!("dormouse: the audit log does not have it: {}", why));
+        note(format_args!("dormouse: the audit log does not have it: {why}"));
     }
     tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
 }
@@ -208,7 +208,7 @@ fn tell(
             say(format_args!("turns without event and reply from here on: {}", forgot.turns))?;
         }
         for place in &left {
-            say(format_args!("not reached, the same content: {}", place))?;
+            say(format_args!("not reached, the same content: {place}"))?;
         }
         if left.len() >= MAX_LEFT {
             say(format_args!("not reached: perhaps more, of which {MAX_LEFT} are told"))?;
