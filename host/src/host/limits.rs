@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Host, lock};
 
-/// Bits of an address that a process has on this architecture. Source: Linux, Documentation/arch/x86/x86_64/mm.rst.
+/// Bits of an address that a process has on this architecture. Source: Linux, `Documentation/arch/x86/x86_64/mm.rst`.
 const ADDRESS_BITS: u32 = 47;
 /// Of what is used, in percent, that much is told.
 const TOLD_FROM: u64 = 80;
@@ -99,7 +99,7 @@ impl Headroom {
 
 fn process_limits() -> std::io::Result<Vec<ProcessLimit>> {
     let number = |text: &str| text.trim().parse::<u64>().map_err(std::io::Error::other);
-    let maps = std::fs::read("/proc/self/maps")?.iter().filter(|byte| **byte == b'\n').count();
+    let maps = std::fs::read("/proc/self/maps")?.split(|byte| *byte == b'\n').count().saturating_sub(1);
     let files = std::fs::read_dir("/proc/self/fd")?.count();
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = number(statm.split(' ').next().unwrap_or_default())?;
