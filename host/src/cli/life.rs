@@ -194,7 +194,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
             let about = agent.generation_about(g).ok();
             let name = about.as_ref().and_then(|g| g.component_name.as_deref());
             let cause = match (&g.cause, name) {
-                (Cause::Upgraded, Some(name)) => format!("upgraded to {}", terminal::escape(name)),
+                (Cause::Upgraded, Some(name)) => format!("upgraded to {}", terminal::escape_line(name)),
                 (cause, _) => self::cause(cause),
             };
             let image = about.and_then(|g| g.image);
