@@ -226,3 +226,41 @@ fn a_restore_that_is_refused_or_killed_leaves_nothing_in_the_way() {
     bed.refused(["restore".as_ref(), first.as_os_str()], &["not empty"]);
     assert_eq!(bed.send("a", "list"), "1. of a");
 }
+
+/// `cp -r` of a store that is then used beside the first.
+#[test]
+fn a_copy_of_a_store_does_not_go_on_in_the_folder_of_the_other() {
+    let bed = two_agents();
+    let folder = bed.path("backups");
+    bed.ok(["backup".as_ref(), folder.as_os_str()]);
+    let (store, copy) = (bed.store(), bed.path("copy"));
+    let copied = std::process::Command::new("cp").arg("-r").args([&store, &copy]).status().expect("cp");
+    assert!(copied.success());
+    bed.send("a", "note here");
+    bed.ok(["backup".as_ref(), folder.as_os_str()]);
+    std::fs::rename(&store, bed.path("away")).expect("the store goes");
+    std::fs::rename(&copy, &store).expect("its copy takes its place");
+    bed.send("a", "note there");
+    let before = names(&folder);
+    bed.refused(["backup".as_ref(), folder.as_os_str()], &["copy of the store", "gone on by itself"]);
+    assert_eq!(names(&folder), before);
+    bed.ok(["backup".as_ref(), bed.path("elsewhere").as_os_str()]);
+}
+
+#[test]
+fn images_that_are_damaged_are_named_and_go_along_as_they_are() {
+    let bed = two_agents();
+    let whole = bed.run(["backup".as_ref(), bed.path("whole").as_os_str()]);
+    assert_eq!((whole.status, whole.err.as_str()), (Some(0), ""), "{whole}");
+    let images =
+        std::fs::read_dir(bed.store().join("images")).expect("images").map(|it| it.expect("a file").path());
+    let pages: Vec<_> = images.filter(|path| path.extension().is_some_and(|it| it == "pages")).collect();
+    assert!(!pages.is_empty());
+    for path in &pages {
+        let mut bytes = std::fs::read(path).expect("pages");
+        bytes[4096..].iter_mut().step_by(4096).for_each(|byte| *byte ^= 1);
+        std::fs::write(path, bytes).expect("damage");
+    }
+    let damaged = bed.run(["backup".as_ref(), bed.path("damaged").as_os_str()]);
+    assert!(damaged.err.contains("damaged as it is here (of a@"), "{damaged}");
+}
