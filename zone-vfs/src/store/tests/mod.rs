@@ -3,6 +3,7 @@
 
 mod attachments;
 mod backup;
+mod bounds;
 mod changes;
 mod commits;
 mod concurrent;

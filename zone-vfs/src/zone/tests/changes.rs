@@ -116,6 +116,40 @@ fn what_fails_has_changed_nothing() {
 }
 
 #[test]
+fn a_file_that_is_named_again_is_so_wholly_or_not_at_all() {
+    let store = Arc::new(Failing::default());
+    store.allow(usize::MAX);
+    let mut zone = Zone::new(ZoneKind::Workspace, Quota::default(), Timestamp(1), store.clone());
+    zone.mkdir(agent(2), ROOT, b"d").unwrap();
+    for number in 0..300 {
+        make(&mut zone, &format!("d/f{number}"), b"content");
+    }
+    let content = pattern(4 * CHUNK - 7, 2);
+    let file = make(&mut zone, "file", &content);
+    zone.open_inode(file).unwrap();
+    zone.unlink(agent(3), ROOT, b"file").unwrap();
+    let stored = zone.snapshot().unwrap().store(&*store).unwrap();
+    let before = digest(&mut zone, &store);
+    let mut failures = 0;
+    loop {
+        store.allow(usize::MAX);
+        let mut zone = Zone::from_root(ZoneRoot::load(stored), store.clone());
+        zone.open_inode(file).unwrap();
+        store.allow(failures);
+        let Err(e) = zone.link_unnamed(agent(6), file, (ROOT, b"d/named")) else { break };
+        failures += 1;
+        assert_eq!(e.code, ErrorCode::Io, "{failures}");
+        assert_eq!(digest(&mut zone, &store), before, "{failures}");
+        zone.link_unnamed(agent(6), file, (ROOT, b"d/named")).unwrap();
+        assert_eq!(zone.usage(), stored.counters.usage, "it was counted all the time");
+        assert_eq!(super::content(&mut zone, file), content);
+        zone.close(file).unwrap();
+        assert_eq!(zone.resolve(agent(7), ROOT, b"d/named", false).unwrap(), file);
+    }
+    assert!(failures > 0);
+}
+
+#[test]
 fn a_drain_that_fails_loses_nothing() {
     let store = Arc::new(Failing::default());
     store.allow(usize::MAX);

@@ -2,9 +2,11 @@
 //! that of format 1 is written anew when its layout changes.
 //!
 //! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes those of the current format: `all`, of most that there is;
-//! `reaped`, in which a policy gave old versions back; and `backup`.
+//! `reaped`, in which a policy gave old versions back; `bounded`, in which the operator set bounds of zones anew, and an
+//! agent was upgraded; and `backup`.
 
 mod backup;
+mod bounded;
 mod reaped;
 
 use std::path::{Path, PathBuf};
