@@ -246,21 +246,3 @@ fn a_copy_of_a_store_does_not_go_on_in_the_folder_of_the_other() {
     assert_eq!(names(&folder), before);
     bed.ok(["backup".as_ref(), bed.path("elsewhere").as_os_str()]);
 }
-
-#[test]
-fn images_that_are_damaged_are_named_and_go_along_as_they_are() {
-    let bed = two_agents();
-    let whole = bed.run(["backup".as_ref(), bed.path("whole").as_os_str()]);
-    assert_eq!((whole.status, whole.err.as_str()), (Some(0), ""), "{whole}");
-    let images =
-        std::fs::read_dir(bed.store().join("images")).expect("images").map(|it| it.expect("a file").path());
-    let pages: Vec<_> = images.filter(|path| path.extension().is_some_and(|it| it == "pages")).collect();
-    assert!(!pages.is_empty());
-    for path in &pages {
-        let mut bytes = std::fs::read(path).expect("pages");
-        bytes[4096..].iter_mut().step_by(4096).for_each(|byte| *byte ^= 1);
-        std::fs::write(path, bytes).expect("damage");
-    }
-    let damaged = bed.run(["backup".as_ref(), bed.path("damaged").as_os_str()]);
-    assert!(damaged.err.contains("damaged as it is here (of a@"), "{damaged}");
-}

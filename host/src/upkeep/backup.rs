@@ -97,11 +97,6 @@ impl HostShared {
         let mut report = store.backup(to, since, &mut |backed_up| files(&folder, &archived(backed_up)?))?;
         let damaged = self.damaged_components()?;
         report.damage.extend(damaged.into_iter().map(|it| format!("{} (of {})", it.reason, it.agent)));
-        // those go with it as they are: somebody may know better how to read them
-        let damaged = self.damaged_images()?.into_iter();
-        report.damage.extend(damaged.map(|it| {
-            format!("{}, which is damaged as it is here (of {}@{})", it.reason, it.agent, it.generation)
-        }));
         Ok(report)
     }
 }

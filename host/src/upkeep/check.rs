@@ -147,32 +147,6 @@ impl HostShared {
         Ok(damage)
     }
 
-    /// The images of generations that are not archived, so that nothing but their files has them, and that are damaged;
-    /// at most [`ImageCheck::MAX_DAMAGE`]. No file goes meanwhile: whoever calls sees to that.
-    pub(super) fn damaged_images(&self) -> Result<Vec<ImageDamage>, AgentError> {
-        let mut looking = Looking { images: self.images.afresh(), compared: HashSet::new() };
-        let (store, mut damage) = (self.store()?, Vec::new());
-        self.look_at_all(&mut |agent| {
-            for generation in &agent.generations {
-                // what does not read of a record is told by who looks at the store
-                let Ok(Some(reference)) = image_of(&store, generation) else { continue };
-                if damage.len() >= ImageCheck::MAX_DAMAGE
-                    || store.attached(generation).is_ok_and(|it| it.is_some())
-                {
-                    continue;
-                }
-                let (image, number) =
-                    (Looked { agent: agent.id, number: generation.number, reference }, generation.number);
-                if let Err(e) = looking.look(&image, None, &mut 0) {
-                    let (agent, reason) = (agent.name.clone(), e.to_string());
-                    damage.push(ImageDamage { agent, generation: number, reason, repaired: false });
-                }
-            }
-            Ok(())
-        })?;
-        Ok(damage)
-    }
-
     fn repair(&self, looking: &mut Looking, image: &Looked, lost: ImageError) -> Result<bool, AgentError> {
         let Looked { number, reference, .. } = image;
         let disk = self.store()?.disk(image.agent)?;
