@@ -251,9 +251,9 @@ impl Agent {
     /// `to`; episodic memory and logs stay as they are now.
     pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
+        let mut about = self.generation_about(&self.disk.generation(to)?)?;
+        self.expect_component(&about).await?;
         let _imaging = self.host.imaging.read().await;
-        let target = self.disk.generation(to)?;
-        let mut about = self.generation_about(&target)?;
         if !self.disk.stands_at_head() {
             // what the operator has written since the last turn must be there to come back to
             self.mark_operated().await?;
@@ -267,10 +267,6 @@ impl Agent {
             about.image = Some(image.reference().clone());
         }
         *running = None;
-        if self.about()?.component != about.component {
-            // an agent that cannot be started again where it stands would be worse off than it is
-            self.template_of(&about.component).await?;
-        }
         // turns after that generation have not happened to whom stands there
         *self.place.seen() = None;
         let agent = self.about_with(&about)?.map(|agent| journal::encode(&agent)).transpose()?;
@@ -292,6 +288,9 @@ impl Agent {
             return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
         }
         let running = self.enter().await?;
+        if let Some(at) = at {
+            self.expect_component(&self.generation_about(&self.disk.generation(at)?)?).await?;
+        }
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
         let at = match at {
@@ -317,10 +316,7 @@ impl Agent {
         }
         about.handles = self.inherited(about.handles);
         let mut agent = match self.about_with(&about)? {
-            Some(agent) => {
-                self.template_of(&agent.component).await?;
-                agent
-            }
+            Some(agent) => agent,
             None => journal::decode(&info.about)?,
         };
         agent.parent = Some(info.name);
@@ -352,6 +348,16 @@ impl Agent {
             agent.component_name.clone_from(name);
         }
         Ok(Some(agent))
+    }
+
+    /// Refuses a generation before or after an upgrade whose component cannot be had: an agent that cannot be started
+    /// where it stands would be worse off than it is. It may be compiled for that, so that nothing that others wait for
+    /// is held meanwhile.
+    async fn expect_component(&self, about: &GenerationAbout) -> Result<(), AgentError> {
+        if let Some(agent) = self.about_with(about)? {
+            self.template_of(&agent.component).await?;
+        }
+        Ok(())
     }
 
     /// The handles that a fork gets: what is open in a zone that begins anew is closed.
