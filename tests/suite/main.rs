@@ -42,6 +42,7 @@ mod hostile;
 mod killed;
 mod locks;
 mod operator;
+mod parked;
 mod policies;
 mod rewind;
 mod shared;

@@ -76,7 +76,7 @@ impl Agent {
         }
         let (standing, image) = self.standing().await?;
         self.host.headroom.note_start();
-        let (mut live, warm) = standing.template.slot(&image).await?;
+        let (mut live, warm) = standing.template.slot(&image, &self.host).await?;
         let started = Instant::now();
         let starts = standing.about.starts + 1;
         let mut state = self.state(&standing.agent, &standing.about, starts);
@@ -85,6 +85,11 @@ impl Agent {
         live.restore(&image, state).await?;
         let took = started.elapsed();
         let memory = image.reference().bytes();
+        let populate = match image.reference().base() {
+            FlatName::Genesis(_) => standing.template.written(),
+            _ => image.written_before(),
+        };
+        let in_memory = self.host.parked.enter(self, live.private_bytes());
         *running = Some(Running {
             live,
             mapped: image.reference().base().clone(),
@@ -94,7 +99,9 @@ impl Agent {
             starts,
             cpu_time: standing.agent.cpu_time,
             to_tell: standing.template.optional.resumed,
+            populate: Some(populate),
             disk: self.disk.clone(),
+            _in_memory: in_memory,
         });
         Ok(Resumed { generation: standing.number, took, was_live: false, warm, memory })
     }
@@ -176,9 +183,7 @@ impl Agent {
             if let Err(e) = self.stand_by() {
                 tracing::debug!("opening what a paused agent has open: {e}");
             }
-            let small = image.reference().bytes() <= FLATTEN_SMALL;
-            let above = if small { 0 } else { FLATTEN_PAUSED };
-            self.host.flatten_later(self, number, &image, above);
+            self.flatten_asleep(number, &image);
             self.host.archive_later(&self.disk, number);
         }
         Ok(number)
@@ -208,13 +213,33 @@ impl Agent {
     /// Drops the instance; the agent stands at its head, on disk. Waits for a turn that is going on.
     pub async fn sleep(&self) {
         let mut running = self.place.running.lock().await;
+        self.fall_asleep(&mut running);
+    }
+
+    /// As [`sleep`](Self::sleep), unless the agent is being worked with.
+    pub(crate) fn sleep_unless_busy(&self) {
+        if let Ok(mut running) = self.place.running.try_lock() {
+            self.fall_asleep(&mut running);
+        }
+    }
+
+    fn fall_asleep(&self, running: &mut Option<Running>) {
         let _policies = self.disk.keep_policies_off();
-        if running.take().is_some()
-            && let Err(e) = self.stand_by()
-        {
+        let Some(now) = running.take() else { return };
+        let image = now.image.clone();
+        drop(now);
+        if let Err(e) = self.stand_by() {
             // whoever resumes it tries again, and is told
             tracing::debug!("opening what a sleeping agent has open: {e}");
         }
+        self.flatten_asleep(self.disk.head(), &image);
+    }
+
+    /// An agent that sleeps is to be there again in no time: behind it, its image is made flat where that is worth it.
+    fn flatten_asleep(&self, number: GenerationNumber, image: &Image) {
+        let small = image.reference().bytes() <= FLATTEN_SMALL;
+        let above = if small { 0 } else { FLATTEN_PAUSED };
+        self.host.flatten_later(self, number, image, above);
     }
 
     /// Keeps what the agent's handles refer to open while it sleeps, so that it outlives its name.

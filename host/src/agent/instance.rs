@@ -9,7 +9,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::AgentError;
 use crate::code::{CpuTime, OutOfTime, SlotEngine};
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
-use crate::image::{Image, Ready, SlotMemory, with_memories};
+use crate::image::{Image, PAGE, Ready, SlotMemory, Small, with_memories};
 use crate::wasi::GuestState;
 
 /// A wasmtime instance with the memories that are its own. Dropped, it gives them back.
@@ -19,9 +19,14 @@ pub(crate) struct Live {
     pub memories: Vec<Arc<SlotMemory>>,
     save: Vec<TypedFunc<(), ()>>,
     load: Vec<TypedFunc<(u64,), ()>>,
-    /// The image from which the globals were loaded when the instance was made ready.
-    loaded: Option<Image>,
+    /// The image that it was made ready for.
+    ready: Option<Image>,
+    /// The accessor's memory was copied in from that, and the globals were loaded from there.
+    loaded: bool,
 }
+
+/// What an instance takes besides its memories, about; measured by a thousand forks. Bytes.
+const INSTANCE: u64 = 48 << 10;
 
 fn instantiate(e: &wasmtime::Error) -> AgentError {
     if let Some(OutOfTime(limit)) = e.downcast_ref() {
@@ -56,7 +61,7 @@ impl Live {
             load.push(made.map_err(|e| instantiate(&e))?);
         }
         store.data_mut().memories.clone_from(&memories);
-        Ok(Self { store, instance, memories, save, load, loaded: None })
+        Ok(Self { store, instance, memories, save, load, ready: None, loaded: false })
     }
 
     /// Whether the memories are none larger than the image's: they never become smaller.
@@ -73,6 +78,17 @@ impl Live {
         let sizes = image.reference().memories();
         sizes.len() == self.memories.len()
             && self.memories.iter().zip(sizes).all(|(memory, size)| holds(memory.len() as u64, *size))
+    }
+
+    /// About what it takes by itself: pages that were written, when that was last looked at, and what goes with an instance.
+    /// Bytes.
+    pub fn private_bytes(&self) -> u64 {
+        INSTANCE + self.memories.iter().map(|memory| (memory.written() * PAGE) as u64).sum::<u64>()
+    }
+
+    /// Whether it was made ready for images that lie on the same file.
+    pub fn is_ready_for(&self, image: &Image) -> bool {
+        self.ready.as_ref().is_some_and(|ready| ready.lies_on_same_file(image)) && self.fits(image)
     }
 
     /// Brings a fresh instance of the restore variant to where `image` was taken.
@@ -98,8 +114,9 @@ impl Live {
     }
 
     fn ready(&self) -> Option<Ready<'_>> {
-        let (memory, _) = self.accessor_memory()?;
-        Some(Ready { image: self.loaded.as_ref()?, memory, block: LOAD_BLOCK })
+        let image = self.ready.as_ref()?;
+        let loaded = self.accessor_memory().filter(|_| self.loaded);
+        Some(Ready { image, small: loaded.map(|(memory, _)| Small { memory, block: LOAD_BLOCK }) })
     }
 
     /// Counts the processor time of a call, which may use `limit`.
@@ -121,19 +138,26 @@ impl Live {
         Some((self.memories.len() - 1, memory))
     }
 
-    /// Does beforehand what a resume from an image that is like `image` would do: takes the faults of
-    /// what will be copied in, makes the memories as large, and loads the globals, which seldom change.
+    /// Does beforehand what a resume from an image that is like `image` would do: maps the file that it lies on, takes
+    /// the faults of what will be copied in, makes the memories as large, and loads the globals, which seldom change.
     /// Memories never become smaller: it is of use for images that are no smaller.
     pub async fn make_ready(&mut self, image: &Image) -> Result<(), AgentError> {
         for (index, memory) in self.memories.iter().enumerate() {
             // SAFETY: this instance is owned here, and none of the guest's code has run.
             unsafe { memory.touch(image.copied(index)) };
         }
-        let Some((index, memory)) = self.accessor_memory() else { return Ok(()) };
+        if !self.fits(image) {
+            return Ok(());
+        }
         // SAFETY: the same.
-        if self.fits(image) && unsafe { image.copy_small(index, memory)? } {
+        unsafe { image.map_base(&self.memories)? };
+        self.ready = Some(image.clone());
+        if let Some((index, memory)) = self.accessor_memory()
+            // SAFETY: the same.
+            && unsafe { image.copy_small(index, memory)? }
+        {
             self.load(LOAD_ALL).await?;
-            self.loaded = Some(image.clone());
+            self.loaded = true;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod template;
 mod tests;
 mod turn;
 mod upgrade;
+mod warm;
 mod zones;
 
 use std::sync::Arc;
@@ -29,8 +30,9 @@ use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{Disk, DiskInfo, Generation, PoliciesOff, StoreError};
 
 use crate::host::HostShared;
-use crate::image::{FlatName, Image};
+use crate::image::{FlatName, Image, PageRun};
 use crate::journal::{self, AgentAbout, GenerationAbout};
+use crate::upkeep::InMemory;
 
 pub use self::error::AgentError;
 pub use self::forget::AgentForgot;
@@ -47,6 +49,7 @@ pub(crate) use self::generation::await_done;
 pub(crate) use self::instance::Live;
 pub(crate) use self::standing::Place;
 pub(crate) use self::template::{Template, world_of};
+pub(crate) use self::warm::Budget;
 pub(crate) use self::zones::{ZonePlan, zones};
 
 /// A live instance, standing where `image` says. Dropped, it leaves what it holds open to the
@@ -64,7 +67,10 @@ pub(crate) struct Running {
     pub cpu_time: Option<Duration>,
     /// It is still to be told that it has come to life: its first turn does that.
     pub to_tell: bool,
+    /// Pages that its first turn is likely to write to, until it takes it.
+    pub populate: Option<Arc<[PageRun]>>,
     pub disk: Arc<Disk>,
+    pub _in_memory: InMemory,
 }
 
 impl Drop for Running {

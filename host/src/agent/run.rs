@@ -113,7 +113,7 @@ impl Agent {
             } else {
                 state.table = genesis.handles.clone();
                 state.attach(self.disk.clone(), &mounts, false)?;
-                let (mut live, _) = template.slot(&genesis.image).await?;
+                let (mut live, _) = template.slot(&genesis.image, &self.host).await?;
                 live.restore(&genesis.image, state).await?;
                 Ok(live)
             }

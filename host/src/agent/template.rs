@@ -8,16 +8,14 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::InstancePre;
 
 use super::optional::Optional;
+use super::warm::{MAX_READY, Taken, Warm};
 use super::{AgentError, Live};
 use crate::code::{Code, CodeCache, CodeKey, SlotEngine};
 use crate::component;
-use crate::host::{Engines, HostOptions};
-use crate::image::{FlatName, Image, ImageStore};
+use crate::host::{Engines, HostOptions, HostShared, Pressure};
+use crate::image::{FlatName, Image, ImageStore, PageRun};
 use crate::journal::{self, World};
 use crate::wasi::{GuestState, HandleTable, MemoryLimits, Touched};
-
-/// Slots that stand ready for one component, at most; the oldest go then.
-const MAX_READY: usize = 1024;
 
 /// The component's code, its genesis image and its warm slots.
 pub(crate) struct Template {
@@ -33,7 +31,9 @@ pub(crate) struct Template {
     limits: MemoryLimits,
     /// Held while it is made.
     genesis: tokio::sync::Mutex<Option<Arc<Genesis>>>,
-    warm: Mutex<Vec<Live>>,
+    warm: Warm,
+    /// Pages that an agent which lay on the genesis had written when it took its last turn.
+    written: Mutex<Arc<[PageRun]>>,
 }
 
 /// Where the boot variant comes from when it is needed.
@@ -101,7 +101,8 @@ impl Template {
             restore,
             engine: engines.restore.clone(),
             genesis: tokio::sync::Mutex::default(),
-            warm: Mutex::default(),
+            warm: Warm::new(engines.budget.clone()),
+            written: Mutex::new(Arc::default()),
             boot: Boot {
                 code: cache.clone(),
                 engine: engines.boot.clone(),
@@ -170,22 +171,50 @@ impl Template {
 
     /// Makes warm slots until `count` stand ready for an image like this one.
     pub async fn prepare(&self, image: &Image, count: usize) -> Result<(), AgentError> {
-        let ready = self.slots().iter().filter(|live| live.fits_exactly(image)).count();
-        for _ in ready..count.min(MAX_READY) {
+        for _ in self.warm.ready(image)..count.min(MAX_READY) {
             let mut live = self.cold().await?;
             live.make_ready(image).await?;
-            let mut slots = self.slots();
-            slots.push(live);
-            let over = slots.len().saturating_sub(MAX_READY);
-            let dropped: Vec<_> = slots.drain(..over).collect();
-            drop(slots);
-            drop(dropped);
+            self.warm.order(live);
         }
         Ok(())
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<Live>> {
-        self.warm.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Drops slots that nobody asks for, or all where memory is short. Whether any are left.
+    pub fn trim(&self, is_short: bool) -> bool {
+        self.warm.trim(is_short)
+    }
+
+    /// Makes slots ahead, for images like this one, until there are as many as are wanted.
+    async fn fill(&self, image: &Image, pressure: &Pressure) {
+        while let Some(share) = self.warm.next() {
+            let made = async {
+                let mut live = self.cold().await?;
+                live.make_ready(image).await?;
+                Ok::<_, AgentError>(live)
+            };
+            match made.await {
+                Ok(live) if !pressure.is_high() => self.warm.put_ahead(live, share),
+                Ok(_) => return self.warm.stop_filling(),
+                Err(e) => {
+                    // whoever resumes makes his own, and is told
+                    tracing::debug!("no slot was made ahead: {}", zone_vfs::told(&e));
+                    return self.warm.stop_filling();
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The pages that an agent on the component's genesis is likely to write to.
+    pub fn written(&self) -> Arc<[PageRun]> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes the pages that an agent had written when its turn ended.
+    pub fn note_written(&self, image: &Image) {
+        if matches!(image.reference().base(), FlatName::Genesis(_)) {
+            *self.written.lock().unwrap_or_else(PoisonError::into_inner) = image.written();
+        }
     }
 
     /// A fresh instance of the restore variant.
@@ -195,14 +224,18 @@ impl Template {
 
     /// A fresh instance over which `image` can be mapped: one that stood ready, best for just such an
     /// image, or one that is made now; says which.
-    pub async fn slot(&self, image: &Image) -> Result<(Live, bool), AgentError> {
-        let ready = {
-            let mut slots = self.slots();
-            let best = slots.iter().rposition(|live| live.fits_exactly(image));
-            let best = best.or_else(|| slots.iter().rposition(|live| live.fits(image)));
-            best.map(|at| slots.swap_remove(at))
-        };
-        match ready {
+    pub async fn slot(
+        self: &Arc<Self>,
+        image: &Image,
+        host: &Arc<HostShared>,
+    ) -> Result<(Live, bool), AgentError> {
+        let Taken { live, fill } = self.warm.take(image);
+        host.keep_watch();
+        if fill {
+            let (template, image, parked) = (self.clone(), image.clone(), host.parked.clone());
+            tokio::spawn(async move { template.fill(&image, &parked.pressure).await });
+        }
+        match live {
             Some(live) => Ok((live, true)),
             None => Ok((self.cold().await?, false)),
         }

@@ -168,8 +168,12 @@ impl Agent {
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
         self.before_forgetting().await?;
         let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;
-        self.host.flatten_later(self, number, &now.image, self.host.options.flatten_at);
+        self.host.flatten_later(self, number, &now.image, self.host.flatten_above(&now.image));
+        self.host.note_parked(self, now.live.private_bytes());
         self.stands(&now.image, number, about);
+        if let Some(standing) = self.place.standing(number) {
+            standing.template.note_written(&now.image);
+        }
         *running = Some(now);
         Ok(number)
     }
@@ -245,6 +249,10 @@ async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, 
         AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}"))
     })?;
     let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
+    if let Some(pages) = now.populate.take().filter(|_| now.image.is_flat()) {
+        // SAFETY: the instance is owned here, and no call of it is under way.
+        unsafe { now.image.populate(&now.live.memories, &pages) };
+    }
     if now.to_tell {
         now.live.call_resumed().await?;
         now.to_tell = false;

@@ -166,7 +166,7 @@ impl Agent {
         } else {
             genesis.fits(&identity.limits)?;
             let begin = GenerationAbout { handles: genesis.handles.clone(), ..begin };
-            let (mut live, _) = template.slot(&genesis.image).await?;
+            let (mut live, _) = template.slot(&genesis.image, &self.host).await?;
             let (state, time) = state(&begin)?;
             live.restore(&genesis.image, state).await?;
             (live, Some(genesis.image.clone()), time)
@@ -223,7 +223,7 @@ impl Agent {
         // what the old instance had open goes with the next start
         self.disk.release()?;
         self.place.forget_standing();
-        self.host.flatten_later(self, number, &image, self.host.options.flatten_at);
+        self.host.flatten_later(self, number, &image, self.host.flatten_above(&image));
         self.host.archive_later(&self.disk, number);
         Ok(number)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::component::Linker;
 
-use crate::agent::{AgentError, link_lifecycle};
+use crate::agent::{AgentError, Budget, link_lifecycle};
 use crate::code::{Fair, SlotEngine, Ticker};
 use crate::component::Variant;
 use crate::wasi::GuestState;
@@ -14,10 +14,12 @@ pub(crate) struct Engines {
     pub restore: SlotEngine,
     pub boot_linker: Arc<Linker<GuestState>>,
     pub restore_linker: Arc<Linker<GuestState>>,
+    /// Instances of the restore variants that are made ahead.
+    pub budget: Arc<Budget>,
     _ticker: Ticker,
 }
 
-pub(super) fn engines() -> Result<Engines, AgentError> {
+pub(super) fn engines(warm_slots: usize) -> Result<Engines, AgentError> {
     let made = |e: wasmtime::Error| AgentError::Instantiate(format!("{e:#}"));
     let fair = Arc::new(Fair::default());
     let boot = SlotEngine::new(Variant::Boot, fair.clone()).map_err(made)?;
@@ -36,6 +38,7 @@ pub(super) fn engines() -> Result<Engines, AgentError> {
         restore_linker: linker(&restore).map_err(made)?,
         boot,
         restore,
+        budget: Arc::new(Budget::new(warm_slots)),
         _ticker: ticker,
     })
 }

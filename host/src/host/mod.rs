@@ -7,6 +7,7 @@ mod create;
 mod engines;
 mod limits;
 mod options;
+mod pressure;
 mod remove;
 mod templates;
 
@@ -22,12 +23,13 @@ use zone_vfs::store::{DamagedAgent, Disk, Store, StoreError};
 use crate::agent::{Agent, AgentError, Place, Template};
 use crate::code::{CodeCache, Components};
 use crate::image::ImageStore;
-use crate::upkeep::{Archiving, Flattening};
+use crate::upkeep::{Archiving, Flattening, Parked};
 
 pub(crate) use self::engines::Engines;
 pub(crate) use self::limits::Headroom;
 pub use self::limits::ProcessLimit;
 pub use self::options::{AgentOptions, HostOptions};
+pub(crate) use self::pressure::Pressure;
 
 /// The places of the agents that somebody holds.
 #[derive(Default)]
@@ -56,6 +58,7 @@ pub(crate) struct HostShared {
     pub flattening: Arc<Mutex<Flattening>>,
     pub archiving: Arc<Mutex<Archiving>>,
     pub headroom: Headroom,
+    pub parked: Arc<Parked>,
 }
 
 /// An open store with everything that is needed to run its agents.
@@ -84,7 +87,7 @@ impl Host {
         let components = Components::open(&options.folder.join("components"))?;
         let shared = Arc::new(HostShared {
             images,
-            engines: engines::engines()?,
+            engines: engines::engines(options.warm_slots)?,
             store: Mutex::new(Some(Arc::new(store))),
             code,
             components,
@@ -96,6 +99,7 @@ impl Host {
             flattening: Arc::default(),
             archiving: Arc::default(),
             headroom: Headroom::default(),
+            parked: Arc::new(Parked::new(options.parked_memory)),
             options,
         });
         Ok(Self { shared })

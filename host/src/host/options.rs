@@ -27,8 +27,13 @@ pub struct HostOptions {
     pub cpu_time: Option<Duration>,
     /// How long a component may take to be instantiated for its genesis image.
     pub genesis_time: Duration,
-    /// An image with more changed pages than this is made flat, behind the turns.
+    /// An image with more changed pages than this, and than a sixteenth of all, is made flat behind the turns.
     pub flatten_at: usize,
+    /// Bytes of memory that agents may take while they are in memory between turns; where they take more, those that
+    /// had their turn longest ago go to sleep, which loses nothing. Half of what the process can have, by default.
+    pub parked_memory: u64,
+    /// Instances that are made ahead, of all components, where resumes follow each other. None are with 0.
+    pub warm_slots: usize,
     /// Bytes of image files that are kept though the archive has them too. The files that heads need are kept
     /// in any case.
     pub image_cache: u64,
@@ -46,6 +51,8 @@ impl HostOptions {
             cpu_time: None,
             genesis_time: Duration::from_mins(1),
             flatten_at: 256,
+            parked_memory: super::pressure::Available::now().map_or(u64::MAX, |it| it.whole / 2),
+            warm_slots: 64,
             image_cache: 4 << 30,
         }
     }

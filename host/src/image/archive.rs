@@ -10,6 +10,8 @@ use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 use zone_vfs::store::{ATTACHMENT_CHUNK, Attachment, StoreError};
 
+use super::checks::Checks;
+use super::flatten::written;
 use super::format::FlatHeader;
 use super::reference::{ChangedPage, FlatName, ImageReference};
 use super::store::{Image, ImageStore};
@@ -46,6 +48,8 @@ pub(crate) struct Reader<'a> {
     memory: usize,
     /// In its flat file there is no data from the first of these places to the second.
     hole: (u64, u64),
+    /// Of its flat file.
+    checks: Option<Checks>,
 }
 
 impl Image {
@@ -55,14 +59,18 @@ impl Image {
             file: self.reference.base.to_string(),
             reason: "its memories are longer than any can be".into(),
         })?;
-        Ok(Reader { image: self, starts, len, memory: 0, hole: (0, 0) })
+        Ok(Reader { image: self, starts, len, memory: 0, hole: (0, 0), checks: Checks::read(&self.base)? })
     }
 }
 
 impl Image {
-    /// Checks the changed pages against their checksums.
+    /// Checks all pages against their checksums.
     pub(crate) fn check_pages(&self) -> Result<(), ImageError> {
-        self.reference.pages.iter().try_for_each(|page| self.changed(page).map(|_| ()))
+        self.read_changed(&self.reference.pages, |_, _| Ok::<_, ImageError>(()))?;
+        match Checks::read(&self.base)? {
+            Some(checks) => checks.check_all(&self.base),
+            None => Ok(()),
+        }
     }
 
     /// Where the image begins to differ from what was archived of it, if it does. An image that does not read is
@@ -127,11 +135,12 @@ impl Reader<'_> {
         let into = &mut into[..part];
         let from_base = self.base(at, into)?;
         let changed = self.pages(at, into.len());
-        for page in changed {
+        let lay = |page: &ChangedPage, content: &[u8; PAGE]| {
             let place = (u64::from(page.page) * PAGE as u64 - at) as usize;
-            let content = self.image.changed(page).map_err(io::Error::other)?;
             into[place..place + PAGE].copy_from_slice(content);
-        }
+            Ok::<_, ImageError>(())
+        };
+        self.image.read_changed(changed, lay).map_err(io::Error::other)?;
         Ok(from_base || !changed.is_empty())
     }
 
@@ -154,6 +163,10 @@ impl Reader<'_> {
             return Ok(false);
         }
         file.read_exact_at(&mut into[..part], from)?;
+        if let Some(checks) = &self.checks {
+            let page = (at / PAGE as u64) as usize;
+            checks.check(&self.image.base, self.memory, page, &into[..part]).map_err(io::Error::other)?;
+        }
         Ok(true)
     }
 
@@ -187,7 +200,8 @@ impl ImageStore {
             return Err(refused("it has other memories than the generation".into()));
         }
         let digest = reference.digest().map_err(refused)?;
-        self.write_archived(name, &FlatHeader::of(&about.memories, Some(digest)), archived, &about.memories)
+        let header = FlatHeader::of(&about.memories, Some(digest), written(&reference.pages));
+        self.write_archived(name, header, archived, &about.memories)
     }
 
     /// Writes the flat file anew that `reference` lies on, and no page besides: what it holds is what the archive
@@ -208,13 +222,13 @@ impl ImageStore {
             return Err(refused("its memories are longer than those that were archived"));
         }
         // no shorter than what other images that lie on it state: behind its end there are zeros
-        self.write_archived(name, &header, archived, &reference.memories)
+        self.write_archived(name, header, archived, &reference.memories)
     }
 
     fn write_archived(
         &self,
         name: &FlatName,
-        header: &FlatHeader,
+        header: FlatHeader,
         archived: &Attachment,
         memories: &[u64],
     ) -> Result<(), ImageError> {
@@ -223,7 +237,7 @@ impl ImageStore {
             Some((starts, len)) if len == archived.bytes() => starts,
             _ => return Err(refused("it has another length than its memories".into())),
         };
-        self.write_whole(name, header, |file| {
+        self.write_whole(name, header, |file, header| {
             let mut memory = 0;
             let read = archived.read(&mut |offset, chunk| {
                 while starts.get(memory + 1).is_some_and(|next| *next <= offset) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::dirty::{DirtyTracking, candidates};
+use super::flatten::Page;
 use super::reference::{ChangedPage, FlatName, ImageReference};
 use super::slot::SlotMemory;
 use super::store::{Image, ImageStore, PAGES_PER_FILE, lock};
@@ -40,11 +41,11 @@ impl ImageStore {
             for page in ranges.into_iter().flatten() {
                 let content = page_of(bytes, page);
                 if !is_zero(content) {
-                    pages.push(Ok((index as u16, page as u32, content)));
+                    pages.push((index as u16, page as u32, content));
                 }
             }
         }
-        self.write_flat(name, &lengths, None, None, pages.into_iter())?;
+        self.write_flat(name, &lengths, None, &pages)?;
         self.flat_image(name)
     }
 
@@ -76,33 +77,43 @@ impl ImageStore {
             });
         }
         let mut files = mapped.files.clone();
-        let mut kept = Vec::new();
-        let mut fresh: Vec<(u16, u32, &[u8; PAGE])> = Vec::new();
+        let mut known: Vec<(ChangedPage, &[u8; PAGE])> = Vec::new();
+        let mut fresh: Vec<Page<'_>> = Vec::new();
         for (index, memory) in memories.iter().enumerate() {
             let index = index as u16;
             let ranges = candidates(memory, self.tracking).map_err(ImageError::Map)?;
             // SAFETY: the caller's promise.
             let bytes = unsafe { memory.bytes() };
             let copied = memory.was_copied();
-            let before = BaseReader::new(mapped, usize::from(index), copied, self.tracking);
+            let populated = memory.populated();
+            let before = BaseReader::new(mapped, usize::from(index), copied, &populated, self.tracking);
             for page in ranges.into_iter().flatten() {
                 let content = page_of(bytes, page);
                 let page = page as u32;
                 match mapped.find(index, page) {
-                    Some(known) if mapped.changed(known)? == content => kept.push(*known),
-                    Some(_) => fresh.push((index, page, content)),
+                    Some(changed) => known.push((*changed, content)),
                     None if before.differs(page, content)? => fresh.push((index, page, content)),
                     None => {}
                 }
             }
         }
+        let changed = known.len() + fresh.len();
+        let mut kept = Vec::new();
+        for ((page, content), again) in known.iter().zip(mapped.changed_again(&known)) {
+            if again {
+                fresh.push((page.memory, page.page, content));
+            } else {
+                kept.push(*page);
+            }
+        }
+        fresh.sort_unstable_by_key(|(memory, page, _)| (*memory, *page));
         drop_unused(&mut files, &mut kept);
-        if kept.len() + fresh.len() > MAX_CHANGED || files.len() >= MAX_FILES {
-            let pages = kept
-                .iter()
-                .map(|p| Ok((p.memory, p.page, mapped.changed(p)?)))
-                .chain(fresh.iter().map(|p| Ok(*p)));
-            self.write_flat(flat, &lengths, Some(&mapped.base), None, pages)?;
+        if changed > MAX_CHANGED || files.len() >= MAX_FILES {
+            let mut pages: Vec<Page<'_>> =
+                known.iter().map(|(it, content)| (it.memory, it.page, *content)).collect();
+            pages.extend(fresh.iter().filter(|(memory, page, _)| mapped.find(*memory, *page).is_none()));
+            pages.sort_unstable_by_key(|(memory, page, _)| (*memory, *page));
+            self.write_flat(flat, &lengths, Some(mapped), &pages)?;
             return self.flat_image(flat);
         }
         let mut pages = kept;
@@ -123,18 +134,13 @@ impl ImageStore {
     fn append(
         &self,
         agent: Uuid,
-        fresh: &[(u16, u32, &[u8; PAGE])],
+        fresh: &[Page<'_>],
         files: &mut Vec<Arc<super::store::PagesFile>>,
         pages: &mut Vec<ChangedPage>,
     ) -> Result<(), ImageError> {
         let stored = fresh.iter().filter(|p| !is_zero(p.2)).count() as u32;
-        let zero = |p: &(u16, u32, &[u8; PAGE])| ChangedPage {
-            memory: p.0,
-            page: p.1,
-            file: 0,
-            slot: ChangedPage::ZERO,
-            check: 0,
-        };
+        let zero =
+            |p: &Page<'_>| ChangedPage { memory: p.0, page: p.1, file: 0, slot: ChangedPage::ZERO, check: 0 };
         if stored == 0 {
             pages.extend(fresh.iter().map(zero));
             return Ok(());
@@ -224,25 +230,50 @@ impl Image {
         let at = self.reference.pages.binary_search_by_key(&(memory, page), ChangedPage::place).ok()?;
         Some(&self.reference.pages[at])
     }
+
+    /// Of pages that had changed, with what they hold now: whether each has changed since. One whose earlier content
+    /// does not read is taken to have, and all that follow it, so that they are written anew.
+    fn changed_again(&self, pages: &[(ChangedPage, &[u8; PAGE])]) -> Vec<bool> {
+        let known: Vec<ChangedPage> = pages.iter().map(|(page, _)| *page).collect();
+        let mut again = Vec::with_capacity(known.len());
+        let read = self.read_changed(&known, |_, before| {
+            again.push(pages.get(again.len()).is_none_or(|(_, now)| *now != before));
+            Ok::<_, ImageError>(())
+        });
+        if let Err(e) = read {
+            tracing::warn!("pages are written anew: {}", zone_vfs::told(&e));
+            again.resize(known.len(), true);
+        }
+        again
+    }
 }
 
 /// Tells whether a page differs from the base. By `PAGEMAP_SCAN` a candidate has been written, and is
 /// taken to differ; it is compared where every page is a candidate, and where the instance was mapped
-/// from another file.
+/// from another file or a page was given a copy beforehand.
 struct BaseReader<'a> {
     base: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
     /// What the base holds, where that was copied in; zeros follow.
     small: Option<&'a [u8]>,
     compare: bool,
+    /// Pages that count as written and need not have been.
+    populated: &'a [std::ops::Range<usize>],
     name: String,
 }
 
 impl<'a> BaseReader<'a> {
-    fn new(image: &'a Image, memory: usize, copied: bool, tracking: DirtyTracking) -> Self {
+    fn new(
+        image: &'a Image,
+        memory: usize,
+        copied: bool,
+        populated: &'a [std::ops::Range<usize>],
+        tracking: DirtyTracking,
+    ) -> Self {
         Self {
             base: image.base_memory(memory),
             small: if copied { image.base.small(memory) } else { None },
             compare: copied || image.rebased || tracking == DirtyTracking::Comparison,
+            populated,
             name: image.base.name.to_string(),
         }
     }
@@ -256,7 +287,10 @@ impl<'a> BaseReader<'a> {
         }
         match self.base {
             Some((file, offset, len)) if at < len => {
-                if !self.compare {
+                let first = self.populated.partition_point(|pages| pages.end <= page as usize);
+                let is_populated =
+                    self.populated.get(first).is_some_and(|pages| pages.contains(&(page as usize)));
+                if !self.compare && !is_populated {
                     return Ok(true);
                 }
                 let mut under = [0u8; PAGE];

@@ -143,5 +143,6 @@ pub(super) fn candidates(
     for range in &mut ranges {
         *range = range.start / PAGE..range.end / PAGE;
     }
+    memory.note_written(ranges.iter().map(std::ops::Range::len).sum());
     Ok(ranges)
 }

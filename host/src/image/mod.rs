@@ -15,6 +15,8 @@
 
 mod archive;
 mod capture;
+mod changed;
+mod checks;
 mod dirty;
 mod fault;
 mod flatten;
@@ -26,8 +28,9 @@ mod slot;
 mod store;
 
 pub use self::dirty::DirtyTracking;
+pub(crate) use self::format::PageRun;
 pub(crate) use self::made::with_memories;
-pub(crate) use self::map::Ready;
+pub(crate) use self::map::{Ready, Small};
 pub use self::reference::{FlatName, ImageReference, PagesName};
 pub(crate) use self::slot::Creator;
 pub use self::slot::{SlotMemory, Slots};

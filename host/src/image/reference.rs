@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::format::PageRun;
+
 /// The name of a flat image file: `genesis-KEY` or `AGENT-GENERATION`, without the ending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FlatName {
@@ -64,6 +66,15 @@ impl ChangedPage {
     pub fn place(&self) -> (u16, u32) {
         (self.memory, self.page)
     }
+}
+
+/// Pages, which are in order, as runs of pages that follow each other.
+pub(super) fn runs(pages: &[ChangedPage]) -> impl Iterator<Item = PageRun> {
+    let follows =
+        |one: &ChangedPage, next: &ChangedPage| one.memory == next.memory && one.page + 1 == next.page;
+    pages.chunk_by(follows).filter_map(|run| {
+        run.first().map(|it| PageRun { memory: it.memory, page: it.page, count: run.len() as u32 })
+    })
 }
 
 /// Everything that is needed to find an image again: the part of a generation's record that stands

@@ -44,6 +44,12 @@ pub struct SlotMemory {
     accessible: AtomicUsize,
     /// Bytes that were copied in, instead of being mapped under, or [`NOT_COPIED`].
     copied: AtomicUsize,
+    /// Bytes from `base` under which a file is mapped.
+    mapped: AtomicUsize,
+    /// Pages that were given a copy of their own before anybody wrote to them, in order.
+    populated: Mutex<Vec<std::ops::Range<usize>>>,
+    /// Pages that had been written when that was last looked at.
+    written: AtomicUsize,
     watched: Watched,
 }
 
@@ -62,6 +68,16 @@ impl SlotMemory {
     /// on, and nothing may be committed of what was done with it.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.watched.is_unreadable()
+    }
+
+    /// Pages that had been written when that was last looked at.
+    pub(crate) fn written(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many pages have been written.
+    pub(super) fn note_written(&self, pages: usize) {
+        self.written.store(pages, Ordering::Relaxed);
     }
 
     /// Bytes that the memory may grow to.
@@ -85,18 +101,15 @@ impl SlotMemory {
         unsafe { std::slice::from_raw_parts(self.base as *const u8, self.len()) }
     }
 
-    /// Replaces page `page` by `content`.
+    /// Page `page`, to be written.
     ///
     /// # Safety
     ///
-    /// No guest code may run on the memory meanwhile, and the page must lie inside what was mapped.
-    pub(super) unsafe fn write_page(&self, page: usize, content: &[u8; PAGE]) {
+    /// No guest code may run on the memory while it is used, and nobody else may use the page.
+    pub(crate) unsafe fn page_mut(&self, page: usize) -> *mut [u8; PAGE] {
         // the guest sees the size only once the accessor has grown the memory
         assert!((page + 1) * PAGE <= self.accessible.load(Ordering::Acquire), "page outside the memory");
-        // SAFETY: the page is inside the accessible prefix, which is mapped writable.
-        unsafe {
-            std::ptr::copy_nonoverlapping(content.as_ptr(), (self.base + page * PAGE) as *mut u8, PAGE);
-        }
+        (self.base + page * PAGE) as *mut [u8; PAGE]
     }
 
     /// Maps `len` bytes of `file` from `offset` over the start of the memory, copy on write, and
@@ -115,6 +128,7 @@ impl SlotMemory {
         size: usize,
     ) -> Result<(), ImageError> {
         assert!(len <= size && size <= self.capacity, "an image larger than the memory's capacity");
+        let len = if file.is_some() { len } else { 0 };
         if let (Some(file), true) = (file, len > 0) {
             // SAFETY: the range lies inside this slot's reservation and belongs to it alone.
             unsafe {
@@ -128,16 +142,80 @@ impl SlotMemory {
                 )
             }
             .map_err(|e| ImageError::Map(e.into()))?;
+            self.accessible.fetch_max(len, Ordering::AcqRel);
         }
-        let accessible = self.accessible.load(Ordering::Acquire).max(len);
+        let before = self.mapped.swap(len, Ordering::AcqRel);
+        if before > len {
+            // SAFETY: the caller's promise; the range was mapped here before.
+            unsafe { self.zero(len, before)? };
+        }
+        self.reach(size).map_err(ImageError::Map)
+    }
+
+    /// As [`map`](Self::map), where just this part of the file has been mapped before and nobody has written to it.
+    pub(super) fn keep_mapped(&self, size: usize) -> Result<(), ImageError> {
+        assert!(size <= self.capacity, "an image larger than the memory's capacity");
+        self.reach(size).map_err(ImageError::Map)
+    }
+
+    /// Makes `size` bytes accessible.
+    fn reach(&self, size: usize) -> std::io::Result<()> {
+        let accessible = self.accessible.load(Ordering::Acquire);
         if size > accessible {
-            self.make_accessible(accessible, size).map_err(ImageError::Map)?;
+            self.make_accessible(accessible, size)?;
+            self.accessible.store(size, Ordering::Release);
         }
-        self.accessible.store(accessible.max(size), Ordering::Release);
         Ok(())
     }
 
-    /// Copies `content` to the start of the memory, which is all zeros or was copied in before, and makes `size` bytes
+    /// Puts zeros in the place of what is mapped from `from` to `to`.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile, and the range must be accessible.
+    unsafe fn zero(&self, from: usize, to: usize) -> Result<(), ImageError> {
+        // SAFETY: the range lies inside this slot's reservation; the caller promises that nobody looks at it.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                (self.base + from) as *mut _,
+                to - from,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            )
+        }
+        .map(|_| ())
+        .map_err(|e| ImageError::Map(e.into()))
+    }
+
+    /// Gives the pages from `page` on copies of their own, before they are written to: many at once cost less than a fault
+    /// for each. What they hold stays, and they count as written from now on.
+    ///
+    /// # Safety
+    ///
+    /// No guest code may run on the memory meanwhile.
+    pub(super) unsafe fn populate(&self, page: usize, count: usize) -> std::io::Result<()> {
+        let end = (self.len() / PAGE).min(page.saturating_add(count));
+        if page >= end {
+            return Ok(());
+        }
+        // SAFETY: the range is accessible memory of this slot; its content stays.
+        unsafe {
+            rustix::mm::madvise(
+                (self.base + page * PAGE) as *mut _,
+                (end - page) * PAGE,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        }?;
+        lock(&self.populated).push(page..end);
+        Ok(())
+    }
+
+    /// The pages that were [populated](Self::populate), in order.
+    pub(super) fn populated(&self) -> std::sync::MutexGuard<'_, Vec<std::ops::Range<usize>>> {
+        lock(&self.populated)
+    }
+
+    /// Copies `content` to the start of the memory, of which nothing else was written, and makes `size` bytes
     /// accessible. For an image of so few bytes that a mapping costs more.
     ///
     /// # Safety
@@ -145,11 +223,12 @@ impl SlotMemory {
     /// No guest code may run on the memory meanwhile.
     pub(super) unsafe fn copy_in(&self, content: &[u8], size: usize) -> Result<(), ImageError> {
         assert!(content.len() <= size && size <= self.capacity, "an image larger than the memory's capacity");
-        let accessible = self.accessible.load(Ordering::Acquire);
-        if size > accessible {
-            self.make_accessible(accessible, size).map_err(ImageError::Map)?;
-            self.accessible.store(size, Ordering::Release);
+        let mapped = self.mapped.swap(0, Ordering::AcqRel);
+        if mapped > 0 {
+            // SAFETY: the caller's promise; the range was mapped here before.
+            unsafe { self.zero(0, mapped)? };
         }
+        self.reach(size).map_err(ImageError::Map)?;
         // SAFETY: at least `size` bytes from `base` are mapped writable, and the caller promises that
         // nobody else looks at them.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.base as *mut u8, content.len()) };
@@ -234,11 +313,7 @@ impl SlotMemory {
         if size > self.capacity {
             return Err(std::io::Error::from_raw_os_error(libc::ENOMEM));
         }
-        let accessible = self.accessible.load(Ordering::Acquire);
-        if size > accessible {
-            self.make_accessible(accessible, size)?;
-            self.accessible.store(size, Ordering::Release);
-        }
+        self.reach(size)?;
         self.size.store(size, Ordering::Release);
         Ok(())
     }
@@ -354,6 +429,9 @@ unsafe impl MemoryCreator for Creator {
             size: AtomicUsize::new(0),
             accessible: AtomicUsize::new(0),
             copied: AtomicUsize::new(NOT_COPIED),
+            mapped: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
+            populated: Mutex::default(),
             watched: Watched::new(range.base, capacity),
         });
         if let Err(e) = slot.grow(minimum) {

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::mm::{MapFlags, ProtFlags};
 use uuid::Uuid;
 use zone_vfs::device::open_regular;
 
 use super::dirty::DirtyTracking;
-use super::fault::Watched;
-use super::format::{self, FlatHeader, PagesHeader};
+use super::format::{self, FlatHeader, PageRun, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
 use super::slot::{SMALL_CONTENT, SMALL_MEMORY};
 use super::{ImageError, PAGE};
@@ -82,6 +80,7 @@ pub(super) struct FlatFile {
     pub name: FlatName,
     pub file: File,
     pub header: FlatHeader,
+    written: Arc<[PageRun]>,
     /// For each memory: its content without the zeros at the end, where it is small.
     small: Vec<Option<Box<[u8]>>>,
 }
@@ -107,60 +106,23 @@ fn read_small(file: &File, header: &FlatHeader) -> std::io::Result<Vec<Option<Bo
     header.memories.iter().map(read).collect()
 }
 
-/// An open file of changed pages, mapped for reading.
+/// An open file of changed pages.
 #[derive(Debug)]
 pub(super) struct PagesFile {
     pub name: PagesName,
     pub file: File,
-    address: usize,
-    /// A page that cannot be read becomes one of zeros here, whose check is not the page's.
-    watched: Watched,
-    /// Pages in the file.
+    /// Pages in the file. Those below are never written again.
     pub used: Mutex<u32>,
 }
 
-const PAGES_FILE_BYTES: usize = (PAGES_PER_FILE as usize + 1) * PAGE;
-
 impl PagesFile {
-    fn new(name: PagesName, file: File, used: u32) -> Result<Self, ImageError> {
-        // SAFETY: a new mapping that replaces none. The part behind the end of the file is never
-        // read: `page` checks against `used`, and the file is never truncated.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                PAGES_FILE_BYTES,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }
-        .map_err(|e| ImageError::Map(e.into()))?;
-        let address = address as usize;
-        let watched = Watched::new(address, PAGES_FILE_BYTES);
-        Ok(Self { name, file, address, watched, used: Mutex::new(used) })
+    fn new(name: PagesName, file: File, used: u32) -> Self {
+        Self { name, file, used: Mutex::new(used) }
     }
 
-    /// The content of slot `slot`.
-    pub fn page(&self, slot: u32) -> Result<&[u8; PAGE], ImageError> {
-        if slot >= *self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            return Err(ImageError::Damaged {
-                file: self.name.to_string(),
-                reason: format!("page {slot} lies behind its end"),
-            });
-        }
-        // SAFETY: slots below `used` are inside the file and the mapping, and are never written again.
-        Ok(unsafe { &*((self.address + (slot as usize + 1) * PAGE) as *const [u8; PAGE]) })
-    }
-}
-
-impl Drop for PagesFile {
-    fn drop(&mut self) {
-        self.watched.release();
-        // SAFETY: the mapping is this object's own, and `page` borrows from it.
-        if let Err(e) = unsafe { rustix::mm::munmap(self.address as *mut _, PAGES_FILE_BYTES) } {
-            tracing::warn!("unmapping {}: {e}", self.name);
-        }
+    /// Pages in the file.
+    pub fn used(&self) -> u32 {
+        *lock(&self.used)
     }
 }
 
@@ -222,6 +184,21 @@ impl Image {
     /// True when it lies in one flat file, so that mapping costs the same whatever its size.
     pub fn is_flat(&self) -> bool {
         self.reference.pages.is_empty()
+    }
+
+    /// The pages that had been written when the file beneath was made.
+    pub(crate) fn written_before(&self) -> Arc<[PageRun]> {
+        self.base.written.clone()
+    }
+
+    /// The pages that differ from the file beneath, as far as they are worth remembering.
+    pub(crate) fn written(&self) -> Arc<[PageRun]> {
+        super::flatten::written(&self.reference.pages).into()
+    }
+
+    /// Whether another image has the same flat file beneath it.
+    pub(crate) fn lies_on_same_file(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.base, &other.base)
     }
 
     /// Bytes that are copied into memory `memory` when the image is mapped.
@@ -325,10 +302,8 @@ impl ImageStore {
             return Ok(file);
         }
         let file = self.open_file(name, File::options().read(true))?;
-        let header: FlatHeader = format::read(format::FLAT, &file, &name.to_string())?;
-        if header != FlatHeader::of(&header.memories.iter().map(|m| m.len).collect::<Vec<_>>(), header.source)
-            || header.memories.iter().any(|m| m.len % PAGE as u64 != 0)
-        {
+        let header: FlatHeader = format::read(&file, &name.to_string())?;
+        if !header.is_sound() {
             return Err(damaged("its header places memories where none can be"));
         }
         if file.metadata().map_err(Self::io(name))?.len() != header.file_len() {
@@ -336,7 +311,13 @@ impl ImageStore {
         }
         self.fill_holes(name, &file).map_err(Self::io(name))?;
         let small = read_small(&file, &header).map_err(Self::io(name))?;
-        let flat = Arc::new(FlatFile { name: name.clone(), file, header, small });
+        let flat = Arc::new(FlatFile {
+            name: name.clone(),
+            written: header.written.clone().into(),
+            file,
+            header,
+            small,
+        });
         open.put(name.clone(), &flat);
         Ok(flat)
     }
@@ -367,7 +348,7 @@ impl ImageStore {
             return Ok(file);
         }
         let file = self.open_file(name, File::options().read(true).write(true))?;
-        let header: PagesHeader = format::read(format::PAGES, &file, &name.to_string())?;
+        let header: PagesHeader = format::read(&file, &name.to_string())?;
         if (header.agent, header.number) != (name.agent, name.number) {
             return Err(ImageError::Damaged {
                 file: name.to_string(),
@@ -376,7 +357,7 @@ impl ImageStore {
         }
         let len = file.metadata().map_err(Self::io(name))?.len();
         let used = ((len / PAGE as u64).saturating_sub(1)).min(u64::from(PAGES_PER_FILE)) as u32;
-        let file = Arc::new(PagesFile::new(name, file, used)?);
+        let file = Arc::new(PagesFile::new(name, file, used));
         open.put(name, &file);
         Ok(file)
     }
@@ -392,7 +373,7 @@ impl ImageStore {
         let mut own: Vec<_> = files.iter().filter(|f| f.name.agent == agent).collect();
         own.sort_by_key(|f| f.name.number);
         if let Some(last) = own.last()
-            && *lock(&last.used) + pages <= PAGES_PER_FILE
+            && last.used() + pages <= PAGES_PER_FILE
         {
             return Ok((*last).clone());
         }
@@ -403,11 +384,11 @@ impl ImageStore {
                 File::options().read(true).write(true).create_new(true).mode(0o600).open(self.path(name));
             match made {
                 Ok(file) => {
-                    let header = format::encode(format::PAGES, &PagesHeader { agent, number })
+                    let header = format::encode(&PagesHeader { agent, number })
                         .map_err(|reason| ImageError::Damaged { file: name.to_string(), reason })?;
                     file.write_all_at(&header, 0).map_err(Self::io(name))?;
                     self.sync_folder()?;
-                    let file = Arc::new(PagesFile::new(name, file, 0)?);
+                    let file = Arc::new(PagesFile::new(name, file, 0));
                     lock(&self.pages).put(name, &file);
                     return Ok(file);
                 }

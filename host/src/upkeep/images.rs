@@ -9,7 +9,7 @@ use zone_vfs::store::StoreError;
 
 use crate::agent::{Agent, AgentError};
 use crate::host::HostShared;
-use crate::image::{FlatName, Image};
+use crate::image::{FlatName, Image, PAGE};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 
 /// Images that are to be made flat, behind the turns.
@@ -23,12 +23,21 @@ pub(crate) struct Flattening {
 
 /// Image files that nothing needs are looked for after this many generations of an agent.
 const REAP_EVERY: u64 = 128;
+/// An image of which less than this share has changed is not made flat as long as its agent is in memory.
+const FLATTEN_SHARE: u64 = 16;
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostShared {
+    /// An image of an agent that is in memory is made flat where it has more changed pages than this: a flat file costs
+    /// its whole length, and is of use once it is mapped.
+    pub fn flatten_above(&self, image: &Image) -> usize {
+        let pages = image.reference().bytes() / PAGE as u64;
+        usize::try_from(pages / FLATTEN_SHARE).unwrap_or(usize::MAX).max(self.options.flatten_at)
+    }
+
     /// Makes an image flat, in the background, if it has more than `above` changed pages.
     pub fn flatten_later(&self, agent: &Agent, generation: GenerationNumber, image: &Image, above: usize) {
         if generation.0.is_multiple_of(REAP_EVERY) {

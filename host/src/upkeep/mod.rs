@@ -6,6 +6,7 @@ mod check;
 mod derived;
 mod forget;
 mod images;
+mod memory;
 mod rules;
 
 use std::collections::HashSet;
@@ -28,6 +29,7 @@ pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;
+pub(crate) use self::memory::{InMemory, Parked};
 pub use self::rules::{AgentRules, MAX_POLICY, POLICY_FILE, ReapRules, ZoneRules};
 
 /// What a reaping did, or would do.

@@ -1,3 +1,4 @@
 //! Tests of instances below the level of agents.
 
 mod programs;
+mod warm;

@@ -16,7 +16,7 @@ use super::random::Random;
 use super::shape::{Function, Part, Program};
 use crate::code::{SlotEngine, plain_config};
 use crate::component::{Rewritten, Variant, rewrite};
-use crate::image::{DirtyTracking, FlatName, Image, ImageStore, SlotMemory};
+use crate::image::{DirtyTracking, FlatName, Image, ImageStore, PAGE, PageRun, SlotMemory};
 use crate::wasi::GuestState;
 
 /// Calls of one program.
@@ -290,6 +290,19 @@ impl Paused {
             live.make_ready(&self.image).await?;
         }
         live.restore(&self.image, GuestState::default()).await?;
+        if random.once_in(3) {
+            let run = |memory: usize| {
+                let pages = (live.memories[memory].len() / PAGE).max(1);
+                PageRun {
+                    memory: memory as u16,
+                    page: random.below(pages) as u32,
+                    count: 1 + random.below(20) as u32,
+                }
+            };
+            let runs: Vec<_> = (0..live.memories.len()).map(run).collect();
+            // SAFETY: the instance is owned here, and no call of it is under way.
+            unsafe { self.image.populate(&live.memories, &runs) };
+        }
         let answer = call(&mut live, index, function, arguments).await;
         if matches!(answer, Answer::Trap(_)) {
             return Ok((answer, live));
