@@ -237,8 +237,8 @@ mod tests {
                 assert!(e.to_string().contains(&told) && e.file() == Some(&name(rotten).to_string()), "{e}");
             };
             is_told(image.check_pages().unwrap_err());
-            is_told(images.write_flat(&name(7), &LENGTHS, Some(&image), &[]).unwrap_err());
-            assert!(!images.has_flat(&name(7)));
+            is_told(images.write_flat(&name(10 + rotten), &LENGTHS, Some(&image), &[]).unwrap_err());
+            assert!(!images.has_flat(&name(10 + rotten)));
             let mut chunk = vec![0; 16 << 10];
             let mut reader = image.reader().unwrap();
             let read = (0..12).try_for_each(|index| {
@@ -248,10 +248,10 @@ mod tests {
             assert!(read.unwrap_err().to_string().contains(&told));
             // unless another takes its place
             images
-                .write_flat(&name(7), &LENGTHS, Some(&image), &[(memory as u16, page as u32, &one)])
+                .write_flat(&name(10 + rotten), &LENGTHS, Some(&image), &[(memory as u16, page as u32, &one)])
                 .unwrap();
-            images.flat_image(&name(7)).unwrap().check_pages().unwrap();
-            std::fs::remove_file(images.path(name(7))).unwrap();
+            images.flat_image(&name(10 + rotten)).unwrap().check_pages().unwrap();
+            std::fs::remove_file(images.path(name(10 + rotten))).unwrap();
         }
     }
 
