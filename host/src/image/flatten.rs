@@ -12,7 +12,7 @@ use zone_vfs::device::open_regular;
 use super::checks::{self, Checks, next_data};
 use super::format::{self, FlatHeader, PageRun};
 use super::reference::{ChangedPage, FlatName, runs};
-use super::store::{Image, ImageStore};
+use super::store::{FlatFile, Image, ImageStore};
 use super::{ImageError, PAGE};
 
 /// A page of a memory, by index, and its content.
@@ -42,7 +42,7 @@ impl ImageStore {
         };
         let fill = |file: &File, header: &FlatHeader| {
             if let Some(base) = base {
-                self.copy_base(name, base, file, header)?;
+                copy_base(&base.base, file, header).map_err(Self::io(name))?;
             }
             pages.iter().try_for_each(|(memory, page, content)| {
                 write_page(file, header, *memory, *page, content).map_err(Self::io(name))
@@ -103,20 +103,6 @@ impl ImageStore {
         written
     }
 
-    fn copy_base(
-        &self,
-        name: &FlatName,
-        image: &Image,
-        file: &File,
-        header: &FlatHeader,
-    ) -> Result<(), ImageError> {
-        for (from, to) in image.base.header.memories.iter().zip(&header.memories) {
-            copy_data(&image.base.file, from.offset, file, to.offset, from.len.min(to.len))
-                .map_err(Self::io(name))?;
-        }
-        Ok(())
-    }
-
     /// Makes a flat file `name` of an image that has changed pages. It is the same image: a page of either file that
     /// does not match its checksum is an error, and nothing is made.
     pub fn flatten(&self, image: &Image, name: &FlatName) -> Result<(), ImageError> {
@@ -125,7 +111,7 @@ impl ImageStore {
         let source = reference.digest().map_err(damaged)?;
         let header = FlatHeader::of(&reference.memories, Some(source), written(&reference.pages));
         let fill = |file: &File, header: &FlatHeader| {
-            self.copy_base(name, image, file, header)?;
+            copy_base(&image.base, file, header).map_err(Self::io(name))?;
             image.read_changed(&reference.pages, |page, content| {
                 write_page(file, header, page.memory, page.page, content).map_err(Self::io(name))
             })
@@ -163,6 +149,15 @@ fn write_page(
 ) -> std::io::Result<()> {
     let memory = header.memories.get(usize::from(memory)).ok_or(std::io::ErrorKind::InvalidData)?;
     file.write_all_at(content, memory.offset + u64::from(page) * PAGE as u64)
+}
+
+/// Copies what the memories of one flat file hold into another.
+fn copy_base(base: &FlatFile, file: &File, header: &FlatHeader) -> std::io::Result<()> {
+    base.header
+        .memories
+        .iter()
+        .zip(&header.memories)
+        .try_for_each(|(from, to)| copy_data(&base.file, from.offset, file, to.offset, from.len.min(to.len)))
 }
 
 /// Copies the data between holes.
