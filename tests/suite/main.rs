@@ -15,6 +15,7 @@
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
+//! | [`differential`] | every guest, rewritten and as it is, beside plain wasmtime |
 //! | [`diffs`] | what differs between generations and agents |
 //! | [`archive`] | image files that are gone, damaged, or make room |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
@@ -30,6 +31,7 @@ mod backups;
 mod bed;
 mod continuity;
 mod crowd;
+mod differential;
 mod diffs;
 mod errors;
 mod fair;
