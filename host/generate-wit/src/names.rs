@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 use wit_parser::{InterfaceId, Resolve, TypeDefKind, TypeId};
 
-/// The name of a function once its resource is a number: `[method]r.f` becomes `method-r-f`.
+/// The name of a function once its resource is a number: `[method]r.f` becomes `method-r-f`, and a name that looks as
+/// if it were made so gets a word in front.
 ///
 /// Must agree with `host/src/component/rewrite/names.rs`.
 pub fn flat(name: &str) -> String {
@@ -12,7 +13,10 @@ pub fn flat(name: &str) -> String {
             return format!("{kind}-{}", rest.replace('.', "-"));
         }
     }
-    name.to_owned()
+    match name.split_once('-') {
+        Some(("drop" | "method" | "static" | "constructor" | "plain", _)) => format!("plain-{name}"),
+        _ => name.to_owned(),
+    }
 }
 
 /// `tcp-socket` as `tcp_socket`.

@@ -1,6 +1,5 @@
 //! Writes the new component while reading the old one.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
 use wasm_encoder::reencode::component_utils as utils;
@@ -18,7 +17,7 @@ use wasmparser::{
 
 use super::accessor;
 use super::resources::{self, Source};
-use super::scope::{SHIFT, Scope, State, TYPE_DROP, TYPE_HANDLE};
+use super::scope::{SHIFT, Scope, State, TYPE_DROP, TYPE_HANDLE, Taken};
 use super::{Rewritten, Variant, module, names, refused};
 use crate::component::error::ComponentError;
 use crate::component::module::ModuleInfo;
@@ -83,6 +82,14 @@ impl Rewriter {
 
     fn refuse<T>(&self, reason: Reason, offset: usize) -> Outcome<T> {
         Err(Error::UserError(refused(reason, self.place(offset))))
+    }
+
+    /// Notes a new name, which no other of the same interface may have become.
+    fn take(&self, taken: &mut Taken, name: &str, offset: usize) -> Outcome {
+        if taken.insert(name.to_ascii_lowercase()) {
+            return Ok(());
+        }
+        self.refuse(Reason::NameCollision(name.to_owned()), offset)
     }
 
     /// Counts what an import, alias or export adds to an index space.
@@ -333,11 +340,15 @@ impl ReencodeComponent for Rewriter {
         exports: &mut ComponentExportSection,
         section: wasmparser::ComponentExportSectionReader<'_>,
     ) -> Outcome {
-        for export in section {
-            let export = export?;
+        for item in section.into_iter_with_offsets() {
+            let (offset, export) = item?;
             let ty = export.ty.map(|ty| self.component_type_ref(ty)).transpose()?;
             let index = self.component_external_index(export.kind, export.index);
-            exports.export(extern_name(&export.name), export.kind.into(), index, ty);
+            let name = extern_name(&export.name);
+            let mut exported = std::mem::take(&mut self.scope()?.exported);
+            self.take(&mut exported, &name.name, offset)?;
+            self.scope()?.exported = exported;
+            exports.export(name, export.kind.into(), index, ty);
             self.count(export.kind)?;
             if let Some((name, function)) = self.drop_beside(export.kind, export.name.name) {
                 exports.export(name.as_str(), ComponentExportKind::Func, function, None);
@@ -375,8 +386,9 @@ impl ReencodeComponent for Rewriter {
         instances: &mut ComponentInstanceSection,
         section: wasmparser::ComponentInstanceSectionReader<'_>,
     ) -> Outcome {
-        for instance in section {
-            match instance? {
+        for item in section.into_iter_with_offsets() {
+            let (offset, instance) = item?;
+            match instance {
                 ComponentInstance::Instantiate { component_index, args } => {
                     let mut new = Vec::with_capacity(args.len());
                     for arg in &args {
@@ -390,9 +402,12 @@ impl ReencodeComponent for Rewriter {
                 }
                 ComponentInstance::FromExports(exports) => {
                     let mut new = Vec::with_capacity(exports.len());
+                    let mut taken = Taken::default();
                     for export in &exports {
                         let index = self.component_external_index(export.kind, export.index);
-                        new.push((extern_name(&export.name), export.kind.into(), index));
+                        let name = extern_name(&export.name);
+                        self.take(&mut taken, &name.name, offset)?;
+                        new.push((name, export.kind.into(), index));
                         if let Some((name, function)) = self.drop_beside(export.kind, export.name.name) {
                             new.push((name.into(), ComponentExportKind::Func, function));
                         }
@@ -411,27 +426,27 @@ impl ReencodeComponent for Rewriter {
         let mut ty = InstanceType::new();
         handle_type(ty.ty());
         drop_type(ty.ty());
-        let mut exported = HashSet::new();
-        let mut new_name = |name: &str| exported.insert(name.to_ascii_lowercase());
+        let mut exported = Taken::default();
         for declaration in Vec::from(declarations) {
-            let wasmparser::InstanceTypeDeclaration::Export { name, ty: of } = &declaration else {
-                self.parse_component_instance_type_declaration(&mut ty, declaration)?;
-                continue;
-            };
-            let new = extern_name(name);
-            let mut unique = new_name(&new.name).then_some(()).ok_or_else(|| new.name.to_string());
-            let of_new = self.component_type_ref(*of)?;
-            ty.export(new, of_new);
-            if is_resource(of) {
-                let drop = names::drop(name.name);
-                ty.export(drop.as_str(), ComponentTypeRef::Func(TYPE_DROP));
-                if !new_name(&drop) {
-                    unique = Err(drop);
+            match declaration {
+                wasmparser::InstanceTypeDeclaration::Export { name, ty: of } => {
+                    let new = extern_name(&name);
+                    // the reader keeps no offsets within types
+                    self.take(&mut exported, &new.name, 0)?;
+                    let of_new = self.component_type_ref(of)?;
+                    ty.export(new, of_new);
+                    if is_resource(&of) {
+                        ty.export(names::drop(name.name).as_str(), ComponentTypeRef::Func(TYPE_DROP));
+                    }
                 }
-            }
-            if let Err(name) = unique {
-                // the reader keeps no offsets within types
-                return self.refuse(Reason::NameCollision(name), 0);
+                wasmparser::InstanceTypeDeclaration::Alias(ComponentAlias::InstanceExport {
+                    kind,
+                    instance_index: instance,
+                    name,
+                }) => {
+                    ty.alias(Alias::InstanceExport { instance, kind: kind.into(), name: &names::flat(name) });
+                }
+                other => self.parse_component_instance_type_declaration(&mut ty, other)?,
             }
         }
         Ok(ty)
@@ -459,6 +474,13 @@ impl ReencodeComponent for Rewriter {
                     if is_resource(&import.ty) {
                         ty.import(names::drop(import.name.name).as_str(), ComponentTypeRef::Func(TYPE_DROP));
                     }
+                }
+                wasmparser::ComponentTypeDeclaration::Alias(ComponentAlias::InstanceExport {
+                    kind,
+                    instance_index: instance,
+                    name,
+                }) => {
+                    ty.alias(Alias::InstanceExport { instance, kind: kind.into(), name: &names::flat(name) });
                 }
                 other => self.parse_component_type_declaration(&mut ty, other)?,
             }

@@ -1,6 +1,6 @@
 //! Bookkeeping of one component level: the index spaces of the component model as they grow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::resources::Source;
@@ -15,6 +15,9 @@ pub const TYPE_HANDLE: u32 = 0;
 
 /// Index of `func(handle: u32)` in every type space.
 pub const TYPE_DROP: u32 = 1;
+
+/// The names that things of one interface have got, in lower case: they compare without case.
+pub type Taken = HashSet<String>;
 
 /// The state of one instance of a component, with all within it.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +59,8 @@ pub struct Scope {
     pub nested: Vec<(u32, Rc<State>)>,
     /// The functions that drop handles, once they have been imported or aliased.
     pub drops: HashMap<Source, u32>,
+    /// What the level exports.
+    pub exported: Taken,
     /// Resource types imported by themselves.
     resource_imports: u32,
 }

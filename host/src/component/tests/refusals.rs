@@ -172,22 +172,30 @@ fn names_of_the_rewriters_own() {
 
 #[test]
 fn names_that_become_the_same() {
-    for (resource, function, becomes) in [
-        ("r", "method-r-f", "method-r-f"),
-        ("r", "drop-r", "drop-r"),
-        ("r-f", "[static]r-f.f", "static-r-f-f"),
-    ] {
-        let params = if function.contains("[static]") { "" } else { "(param \"x\" u8)" };
+    let items = "(export \"r\" (type $r (sub resource)))
+        (export \"r-f\" (type $q (sub resource)))
+        (export \"[static]r.f-f\" (func))
+        (export \"[static]r-f.f\" (func))";
+    let collision = [Reason::NameCollision("static-r-f-f".to_owned())];
+    let imported = format!("(component (import \"a:b/i\" (instance {items})))");
+    assert_eq!(reasons(&wat(&imported)), collision);
+}
+
+#[test]
+fn names_of_ones_own_beside_those_that_are_made() {
+    for name in ["drop-r", "method-r-f", "constructor-r", "static-r-g", "plain-drop-r"] {
         let component = format!(
             "(component (import \"a:b/i\" (instance
                 (export \"r\" (type $r (sub resource)))
-                (export \"r-f\" (type $q (sub resource)))
+                (export \"[constructor]r\" (func (result (own $r))))
                 (export \"[method]r.f\" (func (param \"self\" (borrow $r))))
-                (export \"[static]r.f-f\" (func))
-                (export \"{function}\" (func {params})))))"
+                (export \"[static]r.g\" (func))
+                (export \"{name}\" (func (param \"x\" u8))))))"
         );
-        let reasons = reasons(&wat(&component));
-        assert_eq!(reasons, [Reason::NameCollision(becomes.to_owned())], "{resource}");
+        assert_eq!(reasons(&wat(&component)), [], "{name}");
+        let as_type = component
+            .replace(&format!("\"{name}\" (func (param \"x\" u8))"), &format!("\"{name}\" (type (eq $r))"));
+        assert_eq!(reasons(&wat(&as_type)), [], "{name}");
     }
 }
 

@@ -246,6 +246,64 @@ fn handles_reach_the_host_as_numbers() {
     assert_eq!(run.store.data().dropped, [0x0700_0001, 0x0700_0002]);
 }
 
+/// Functions of a part's own with names like those that the rewriter makes, beside a resource that they do not concern.
+#[test]
+fn parts_call_what_they_mean_by_a_name_that_looks_made() {
+    let wasm = wat(r#"(component
+        (import "a:b/i" (instance $i
+            (export "r" (type $r (sub resource)))
+            (export "[constructor]r" (func (result (own $r))))
+            (export "[method]r.get" (func (param "self" (borrow $r)) (result u32)))))
+        (alias export $i "r" (type $r))
+        (component $giver
+            (core module $m
+                (func (export "drop-r") (param i32) (result i32) (i32.add (local.get 0) (i32.const 100)))
+                (func (export "method-r-get") (param i32) (result i32) (i32.add (local.get 0) (i32.const 200))))
+            (core instance $k (instantiate $m))
+            (import "r" (type $r (sub resource)))
+            (type $f (func (param "x" u32) (result u32)))
+            (func $drop (type $f) (canon lift (core func $k "drop-r")))
+            (func $get (type $f) (canon lift (core func $k "method-r-get")))
+            (instance (export "a:b/own")
+                (export "r" (type $r)) (export "drop-r" (func $drop)) (export "method-r-get" (func $get))))
+        (instance $g (instantiate $giver (with "r" (type $r))))
+        (alias export $g "a:b/own" (instance $own))
+        (component $user
+            (import "i" (instance $i
+                (export "r" (type $r (sub resource)))
+                (export "[constructor]r" (func (result (own $r))))
+                (export "[method]r.get" (func (param "self" (borrow $r)) (result u32)))))
+            (alias export $i "r" (type $r))
+            (import "own" (instance $own
+                (export "r" (type (eq $r)))
+                (export "method-r-get" (func (param "x" u32) (result u32)))
+                (export "drop-r" (func (param "x" u32) (result u32)))))
+            (core func $drop (canon resource.drop $r))
+            (core func $make (canon lower (func $i "[constructor]r")))
+            (core func $get (canon lower (func $i "[method]r.get")))
+            (core func $own-drop (canon lower (func $own "drop-r")))
+            (core func $own-get (canon lower (func $own "method-r-get")))
+            (core module $m
+                (import "h" "drop" (func $drop (param i32)))
+                (import "h" "make" (func $make (result i32)))
+                (import "h" "get" (func $get (param i32) (result i32)))
+                (import "h" "own-drop" (func $own-drop (param i32) (result i32)))
+                (import "h" "own-get" (func $own-get (param i32) (result i32)))
+                (func (export "go") (result i32) (local $h i32)
+                    (local.set $h (call $make))
+                    (call $own-drop (call $own-get (call $get (local.get $h))))
+                    (call $drop (local.get $h))))
+            (core instance $k (instantiate $m (with "h" (instance
+                (export "drop" (func $drop)) (export "make" (func $make)) (export "get" (func $get))
+                (export "own-drop" (func $own-drop)) (export "own-get" (func $own-get))))))
+            (func (export "go") (result u32) (canon lift (core func $k "go"))))
+        (instance $u (instantiate $user (with "i" (instance $i)) (with "own" (instance $own))))
+        (export "go" (func $u "go")))"#);
+    let mut run = Running::start(&wasm, Variant::Boot);
+    assert_eq!(run.call("go"), 0x0700_0001 + 1 + 200 + 100);
+    assert_eq!(run.store.data().dropped, [0x0700_0001]);
+}
+
 /// A mask loads just the blocks whose bits are set, the last bit all the rest.
 #[test]
 fn a_mask_loads_some_of_many_globals() {
