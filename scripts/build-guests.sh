@@ -9,6 +9,7 @@ root=$PWD
 
 componentize_py=0.25.1
 componentize_qjs=0.4.5
+componentize_js=0.23.0
 python_least=3.10
 node_least=20
 
@@ -81,28 +82,49 @@ build_python() {
   finish python-agent "$stamp" "$scratch/python.wasm"
 }
 
+# `install_npm FOLDER PACKAGE VERSION`: a package of npm, in a folder of its own.
+install_npm() {
+  local folder=$1 package=$2 version=$3
+  [ "$(cat "$folder/.version" 2>/dev/null)" != "$package@$version" ] || return 0
+  echo "installing $package $version into target/tools"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error "$package@$version" >/dev/null
+  echo "$package@$version" >"$folder/.version"
+}
+
 build_js() {
-  local sources stamp node=$tools/node
-  command -v node >/dev/null || fail "the JavaScript guest needs Node $node_least or newer"
+  command -v node >/dev/null || fail "the JavaScript guests need Node $node_least or newer"
   node -e "process.exit(+(parseInt(process.versions.node) < $node_least))" ||
-    fail "the JavaScript guest needs Node $node_least or newer, and this is $(node --version)"
-  command -v npm >/dev/null || fail "the JavaScript guest needs npm, which comes with Node"
-  sources=(scripts/build-guests.sh wit/agent.wit guest-examples/js-agent/*.js guest-examples/js-agent/wit/*.wit
-    guest-examples/js-agent/wit/deps/*.wit)
-  stamp=$(digest "$componentize_qjs" "${sources[@]}")
-  ! fresh js-agent "$stamp" || return 0
-  if [ "$(cat "$node/.version" 2>/dev/null)" != "$componentize_qjs" ]; then
-    echo "installing componentize-qjs $componentize_qjs into target/tools"
-    rm -rf "$node"
-    mkdir -p "$node"
-    npm install --prefix "$node" --ignore-scripts --no-audit --no-fund --loglevel=error \
-      "componentize-qjs@$componentize_qjs" >/dev/null
-    echo "$componentize_qjs" >"$node/.version"
-  fi
+    fail "the JavaScript guests need Node $node_least or newer, and this is $(node --version)"
+  command -v npm >/dev/null || fail "the JavaScript guests need npm, which comes with Node"
+  local example=guest-examples/js-agent
+  local sources=(scripts/build-guests.sh wit/agent.wit "$example"/*.js "$example"/wit/*.wit "$example"/wit/deps/*.wit)
+  build_quickjs "$(digest "$componentize_qjs" "${sources[@]}")"
+  build_spidermonkey "$(digest "$componentize_js" "${sources[@]}")"
+}
+
+build_quickjs() {
+  local node=$tools/node
+  ! fresh js-agent "$1" || return 0
+  install_npm "$node" componentize-qjs "$componentize_qjs"
   "$node/node_modules/.bin/componentize-qjs" --sync --wit guest-examples/js-agent/wit --world js-agent \
     --js guest-examples/js-agent/app.js --output "$scratch/js.wasm" >"$scratch/log" ||
     { cat "$scratch/log" >&2; fail "componentize-qjs failed"; }
-  finish js-agent "$stamp" "$scratch/js.wasm"
+  finish js-agent "$1" "$scratch/js.wasm"
+}
+
+# The same agent on another engine.
+build_spidermonkey() {
+  local node=$tools/node-spidermonkey app=$scratch/spidermonkey
+  ! fresh spidermonkey-agent "$1" || return 0
+  install_npm "$node" @bytecodealliance/componentize-js "$componentize_js"
+  # it sees only what lies in the folder, and no links out of it
+  cp -rL guest-examples/js-agent "$app"
+  (cd "$scratch" && "$node/node_modules/.bin/componentize-js" spidermonkey/app.js --wit spidermonkey/wit \
+    --world-name js-agent --disable http fetch-event --out spidermonkey.wasm) >"$scratch/log" 2>&1 ||
+    { cat "$scratch/log" >&2; fail "componentize-js failed"; }
+  finish spidermonkey-agent "$1" "$scratch/spidermonkey.wasm"
 }
 
 build_rust

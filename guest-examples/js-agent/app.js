@@ -1,11 +1,11 @@
 // A JavaScript agent that goes on where it stopped: open files, a Map, a closure and a generator
 // survive a pause. `save` and `load` are for an upgrade to another version of the agent, and for nothing else.
 
-import lifecycle from "dormouse:agent/lifecycle@0.1.0";
-import clock from "wasi:clocks/monotonic-clock@0.2.0";
-import random from "wasi:random/random@0.2.0";
-import stderr from "wasi:cli/stderr@0.2.0";
-import stdout from "wasi:cli/stdout@0.2.0";
+import * as lifecycle from "dormouse:agent/lifecycle@0.1.0";
+import * as clock from "wasi:clocks/monotonic-clock@0.2.0";
+import * as random from "wasi:random/random@0.2.0";
+import * as stderr from "wasi:cli/stderr@0.2.0";
+import * as stdout from "wasi:cli/stdout@0.2.0";
 import { Appender, LineReader, entries, overwrite, readFile, writeFile } from "./files.js";
 import { decode, encode } from "./utf8.js";
 

@@ -1,11 +1,17 @@
 // Files of the agent's zones, straight on wasi:filesystem.
 
-import preopens from "wasi:filesystem/preopens@0.2.0";
+import * as clock from "wasi:clocks/monotonic-clock@0.2.0";
+import * as preopens from "wasi:filesystem/preopens@0.2.0";
 import { decode, encode } from "./utf8.js";
 
 // How much one call asks of the host.
 const BLOCK = 64 * 1024;
 const FOLLOW = { symlinkFollow: true };
+
+// Numbers of 64 bits are BigInts in componentize-js, and plain numbers in componentize-qjs: what a call of WASI
+// gives tells which.
+let wide;
+const u64 = (number) => (wide ??= typeof clock.now() === "bigint" ? BigInt : Number)(number);
 
 /** What the runtime throws for an error code of WASI, as a plain Error that says which path. */
 function explain(path, error) {
@@ -73,7 +79,7 @@ export class LineReader {
   next() {
     const pending = [];
     for (let at = this.offset; ; ) {
-      const [block, end] = this.file.read(BLOCK, at);
+      const [block, end] = this.file.read(u64(BLOCK), u64(at));
       const stop = block.indexOf(10);
       if (stop >= 0) {
         pending.push(...block.slice(0, stop));
@@ -92,7 +98,7 @@ export function readFile(path) {
   return lend(path, {}, { read: true }, (file) => {
     const bytes = [];
     for (;;) {
-      const [block, end] = file.read(BLOCK, bytes.length);
+      const [block, end] = file.read(u64(BLOCK), u64(bytes.length));
       for (const byte of block) bytes.push(byte);
       if (end || block.length === 0) return decode(bytes);
     }
@@ -103,7 +109,7 @@ export function readFile(path) {
 export function writeFile(path, text) {
   lend(path, { create: true, truncate: true }, { write: true }, (file) => {
     for (let left = encode(text), at = 0; left.length > 0; ) {
-      const written = file.write(left.slice(0, BLOCK), at);
+      const written = Number(file.write(left.slice(0, BLOCK), u64(at)));
       at += written;
       left = left.slice(written);
     }
@@ -112,7 +118,7 @@ export function writeFile(path, text) {
 
 /** Writes over the first bytes of a file, where its zone permits that. */
 export function overwrite(path, text) {
-  lend(path, {}, { write: true }, (file) => file.write(encode(text), 0));
+  lend(path, {}, { write: true }, (file) => file.write(encode(text), u64(0)));
 }
 
 /** The names in a folder, one after the other, from a directory stream held open meanwhile. */

@@ -64,6 +64,11 @@ fn a_javascript_agent_goes_on() {
     goes_on("js-agent");
 }
 
+#[test]
+fn a_javascript_agent_on_spidermonkey_goes_on() {
+    goes_on("spidermonkey-agent");
+}
+
 /// Goes on with each handle, which tells that it is well.
 fn use_all(bed: &Bed, agent: &str) {
     let told = bed.send(agent, "use");

@@ -121,6 +121,7 @@ macro_rules! common {
 const AGENTS: &[(&str, &[&str])] = &[
     ("held-handles", &["use", "open", "use", "use", UNKNOWN]),
     ("js-agent", common!("count", "count")),
+    ("spidermonkey-agent", common!("count", "count")),
     ("locks-agent", &[UNKNOWN, "lock neither /workspace/f 1", "unlock nothing"]),
     (
         "notes",

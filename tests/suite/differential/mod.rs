@@ -19,7 +19,7 @@ use self::plain::{Plain, of_program};
 use crate::bed::{Bed, guest, run};
 
 /// Agents whose interpreters take long to compile: a test each.
-const LARGE: [&str; 2] = ["python-agent", "js-agent"];
+const LARGE: [&str; 3] = ["python-agent", "js-agent", "spidermonkey-agent"];
 
 /// The guests that are built, by name, of this world.
 fn built(world: World) -> Vec<String> {
@@ -134,6 +134,11 @@ fn the_python_agent_answers_what_it_answers_on_plain_wasmtime() {
 #[test]
 fn the_javascript_agent_answers_what_it_answers_on_plain_wasmtime() {
     assert_agent_is_the_same("js-agent");
+}
+
+#[test]
+fn the_javascript_agent_on_spidermonkey_answers_what_it_answers_on_plain_wasmtime() {
+    assert_agent_is_the_same("spidermonkey-agent");
 }
 
 /// A guest that nobody built, or that is neither command nor agent, would be compared with nothing.
