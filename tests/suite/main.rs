@@ -6,6 +6,7 @@
 //! | [`guests`] | each test program, in its zones |
 //! | [`hostile`] | guests that do what they must not |
 //! | [`continuity`] | an agent goes on from open files and memory: resume, fork |
+//! | [`composed`] | a component of two, with a resource type of its own |
 //! | [`rewind`] | what goes back and what stays |
 //! | [`shared`] | zones that several agents mount |
 //! | [`crowd`] | a thousand forks alive in one process |
@@ -29,6 +30,7 @@
 mod archive;
 mod backups;
 mod bed;
+mod composed;
 mod continuity;
 mod crowd;
 mod differential;

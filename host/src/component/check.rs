@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentType, ComponentTypeRef, CompositeInnerType, GlobalType,
-    MemoryType, Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
+    CanonicalFunction, CanonicalOption, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
+    Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
 };
 
 use super::limits;
@@ -46,14 +46,6 @@ impl Checker {
     pub fn component(&mut self, payload: &Payload<'_>, place: &Place) -> Outcome {
         let at = |offset: usize| Place { offset: offset as u64, ..place.clone() };
         match payload {
-            Payload::ComponentTypeSection(section) => {
-                for item in section.clone().into_iter_with_offsets() {
-                    let (offset, ty) = item?;
-                    if matches!(ty, ComponentType::Resource { .. }) {
-                        self.refuse(Reason::GuestResource, at(offset));
-                    }
-                }
-            }
             Payload::ComponentCanonicalSection(section) => {
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, function) = item?;
@@ -66,6 +58,7 @@ impl Checker {
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, import) = item?;
                     self.reserved(import.name.name, names::RESERVED_COMPONENT_PREFIX, || at(offset));
+                    self.reserved(import.name.name, names::RESERVED_INTERFACE_PREFIX, || at(offset));
                     let is_resource = matches!(import.ty, ComponentTypeRef::Type(TypeBounds::SubResource));
                     if is_resource && place.components.is_empty() {
                         self.refuse(Reason::LooseResource, at(offset));
@@ -226,10 +219,9 @@ fn canonical(function: &CanonicalFunction) -> Option<Reason> {
             .iter()
             .find(|option| matches!(option, CanonicalOption::Async | CanonicalOption::Callback(_)))
             .map(|_| Reason::Async("async lift or lower".to_owned())),
-        CanonicalFunction::ResourceDrop { .. } => None,
-        CanonicalFunction::ResourceNew { .. } | CanonicalFunction::ResourceRep { .. } => {
-            Some(Reason::GuestResource)
-        }
+        CanonicalFunction::ResourceNew { .. }
+        | CanonicalFunction::ResourceRep { .. }
+        | CanonicalFunction::ResourceDrop { .. } => None,
         other => {
             let text = format!("{other:?}");
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();

@@ -29,5 +29,14 @@ pub const MAX_MEMORIES: usize = 500;
 /// power of its depth.
 pub const MAX_ACCESSORS: usize = 200;
 
+/// Resource types that a component defines, at all levels together.
+pub const MAX_RESOURCES: usize = 1_000;
+
+/// Places of one function's parameters that can hold borrowed handles. Code is made for each.
+pub const MAX_FUNCTION_BORROWS: usize = 500;
+
+/// The same for all functions of a component, at all levels together.
+pub const MAX_BORROWS: usize = 5_000;
+
 /// Refusals that are reported; one is enough to refuse.
 pub const MAX_REFUSALS: usize = 32;

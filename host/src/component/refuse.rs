@@ -84,9 +84,6 @@ pub enum Reason {
     /// Exceptions, which live on a garbage-collected heap.
     #[error("it uses WebAssembly exceptions")]
     Exceptions,
-    /// A resource type that the component defines itself.
-    #[error("it defines a resource type of its own, which is not supported yet")]
-    GuestResource,
     /// A built-in of the asynchronous component model.
     #[error("it uses the asynchronous component model (`{0}`), which is not supported yet")]
     Async(String),
@@ -102,8 +99,9 @@ pub enum Reason {
     /// A component that comes from outside the component.
     #[error("it instantiates a component that it imports or takes from an instance")]
     ForeignComponent,
-    /// A function that the component offers takes a borrowed handle of an imported resource.
-    #[error("it exports a function that takes a borrowed handle, which is not supported yet")]
+    /// A function of a component takes borrowed handles in more than
+    /// [`MAX_FUNCTION_BORROWS`](super::limits::MAX_FUNCTION_BORROWS) places of its parameters.
+    #[error("it has a function that takes borrowed handles in too many places of its parameters")]
     BorrowedHandle,
     /// A resource type imported by itself rather than as part of an interface.
     #[error("it imports or drops a resource type that belongs to no interface")]

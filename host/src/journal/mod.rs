@@ -12,7 +12,7 @@ use crate::image::ImageReference;
 use crate::wasi::{HandleTable, Start};
 
 /// Raised whenever one of these types changes its layout.
-pub const JOURNAL_VERSION: u8 = 2;
+pub const JOURNAL_VERSION: u8 = 3;
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,10 @@ pub trait Record: Serialize + DeserializeOwned {
 }
 
 impl Record for AgentAbout {
-    fn decode_older(_version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+    fn decode_older(version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+        if version > 1 {
+            return read(bytes);
+        }
         /// Version 1 had no limit of processor time.
         #[derive(Deserialize)]
         struct Version1 {
@@ -168,7 +171,11 @@ impl Record for EventRecord {}
 impl Record for OutcomeRecord {}
 
 impl Record for GenerationAbout {
-    fn decode_older(_version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+    fn decode_older(version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
+        if version > 1 {
+            // handles of resources that guests define have come since
+            return read(bytes);
+        }
         /// Version 1 had no name.
         #[derive(Deserialize)]
         struct Version1 {

@@ -5,6 +5,8 @@
 //! [`HandleTable`] and the agent's disk; thin adapters ([`p2`]) translate. What wasmtime-wasi(-http)
 //! implements well (sockets, http) is delegated to it by generated glue ([`delegate`]).
 //!
+//! Resources that a component defines itself are behind handles of the same table ([`guest`]).
+//!
 //! Every nondeterministic result is asked of an [`Outside`].
 
 pub(crate) mod bytes;
@@ -13,6 +15,7 @@ pub(crate) mod delegate;
 #[rustfmt::skip]
 pub(crate) mod delegate_generated;
 pub(crate) mod fs;
+pub(crate) mod guest;
 pub(crate) mod object;
 pub mod output;
 pub mod outside;
@@ -31,5 +34,7 @@ pub use self::state::{GuestState, Lifecycle, MemoryLimits, Start, Touched};
 pub use self::stdio::{Input, Stdio};
 pub use self::table::{HandleError, HandleTable};
 
+#[cfg(test)]
+pub(crate) use self::guest::link as link_resources;
 pub(crate) use self::p2::{Exit, link};
 pub(crate) use self::state::{BeforeForgetting, Mounts};

@@ -61,6 +61,13 @@ pub enum Object {
     Foreign(Kind, u32),
     /// What was foreign when the agent was paused.
     Gone(Kind),
+    /// A resource of the component's own.
+    Guest {
+        /// The number of its type, as the rewriter counts them.
+        ty: u32,
+        /// What it is to the component.
+        rep: u32,
+    },
 }
 
 /// An open file or directory.
@@ -116,12 +123,13 @@ impl Object {
             Self::Error { .. } => "an error",
             Self::Foreign(..) => "a connection or body",
             Self::Gone(_) => "closed since the pause",
+            Self::Guest { .. } => "a resource of the component's own",
         }
     }
 
-    /// The type of resource that the object is.
-    pub fn kind(&self) -> Kind {
-        match self {
+    /// The type of resource that the object is, of those that the host has.
+    pub fn kind(&self) -> Option<Kind> {
+        Some(match self {
             Self::Descriptor(_) => Kind::Descriptor,
             Self::DirectoryStream { .. } => Kind::DirectoryEntryStream,
             Self::FileInput { .. } | Self::Stdin => Kind::InputStream,
@@ -131,7 +139,8 @@ impl Object {
             Self::Pollable(_) => Kind::Pollable,
             Self::Error { .. } => Kind::Error,
             Self::Foreign(kind, _) | Self::Gone(kind) => *kind,
-        }
+            Self::Guest { .. } => return None,
+        })
     }
 
     /// What the object keeps a file open for. A draft in a zone that keeps versions belongs to those that

@@ -159,6 +159,8 @@ pub(crate) type BeforeForgetting = Arc<dyn Fn() -> Result<(), crate::AgentError>
 pub struct GuestState {
     /// The guest's handles.
     pub table: HandleTable,
+    /// Those that are lent to calls under way.
+    pub(crate) loans: super::guest::Loans,
     /// The agent's disk; none while a genesis image is made.
     pub disk: Option<Arc<Disk>>,
     /// Where each zone is mounted, in the order of the disk's zones.
@@ -243,6 +245,7 @@ impl GuestState {
     pub fn over(outside: impl Outside + 'static) -> Self {
         Self {
             table: HandleTable::default(),
+            loans: super::guest::Loans::default(),
             disk: None,
             mounts: Arc::default(),
             shared: Arc::default(),

@@ -122,10 +122,18 @@ impl HandleTable {
     /// Takes the object away if it is of this type.
     pub fn take_as(&mut self, handle: u32, kind: Kind) -> Result<Object, HandleError> {
         let found = self.get(handle)?;
-        if found.kind() != kind {
+        if found.kind() != Some(kind) {
             return Err(HandleError::WrongType { handle, expected: kind.name(), found: found.type_name() });
         }
         self.take(handle)
+    }
+
+    /// What a resource of the component's own is to it, if it is of this type.
+    pub fn guest(&self, ty: u32, handle: u32) -> Result<u32, HandleError> {
+        match self.get(handle)? {
+            Object::Guest { ty: found, rep } if *found == ty => Ok(*rep),
+            _ => Err(self.wrong(handle, "a resource of the component's own, of the type that is asked for")),
+        }
     }
 
     /// The error for a handle of the wrong type.
@@ -269,6 +277,30 @@ mod tests {
         let handle = table.push(Object::Stdout).unwrap();
         assert!(matches!(table.take_as(handle, Kind::Descriptor), Err(HandleError::WrongType { .. })));
         assert!(matches!(table.take_as(handle, Kind::OutputStream), Ok(Object::Stdout)));
+    }
+
+    #[test]
+    fn a_resource_of_a_components_own_is_of_its_type() {
+        let mut table = HandleTable::default();
+        let handle = table.push(Object::Guest { ty: 3, rep: 42 }).unwrap();
+        let other = table.push(Object::Stdout).unwrap();
+        assert_eq!(table.guest(3, handle), Ok(42));
+        assert!(matches!(table.guest(4, handle), Err(HandleError::WrongType { .. })));
+        assert!(matches!(table.guest(3, other), Err(HandleError::WrongType { .. })));
+        assert!(matches!(table.take_as(handle, Kind::OutputStream), Err(HandleError::WrongType { .. })));
+        let bytes = postcard::to_stdvec(&table.detached()).unwrap();
+        let back: HandleTable = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(back.guest(3, handle), Ok(42));
+    }
+
+    /// What records hold. It changes with the journal's version alone, and what is added comes last.
+    #[test]
+    fn the_form_of_a_table_is_fixed() {
+        let mut table = HandleTable::default();
+        table.push(Object::Stdin).unwrap();
+        table.push(Object::Guest { ty: 3, rep: 42 }).unwrap();
+        let bytes = postcard::to_stdvec(&table).unwrap();
+        assert_eq!(bytes, [3, 0, 0, 0, 1, 4, 0, 1, 13, 3, 42, 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod guests;
 mod plain;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use dormouse::component::{World, inspect};
@@ -21,6 +22,9 @@ use crate::bed::{Bed, guest, run};
 /// Agents whose interpreters take long to compile: a test each.
 const LARGE: [&str; 3] = ["python-agent", "js-agent", "spidermonkey-agent"];
 
+/// Guests that run composed alone: [`crate::composed`] does.
+const PARTS: [&str; 2] = ["ledger-accounts", "ledger-agent"];
+
 /// The guests that are built, by name, of this world.
 fn built(world: World) -> Vec<String> {
     let folder = guest("notes").parent().expect("a folder").to_owned();
@@ -29,6 +33,7 @@ fn built(world: World) -> Vec<String> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "wasm"))
         .filter(|path| inspect(&std::fs::read(path).expect("a guest")).expect("a guest").world == world)
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .filter(|name| !PARTS.contains(&name.as_str()))
         .collect();
     names.sort();
     names
@@ -83,23 +88,26 @@ fn differences(name: &str, path: &Path, bed: &Bed) -> Vec<String> {
     found
 }
 
-/// Asserts that an agent answers the same here and there, and prints the same.
-fn assert_agent_is_the_same(name: &str) {
-    let bed = Bed::new(&[name]);
-    let plain = Plain::new(&guest(name));
-    bed.create("agent", name);
+/// Asserts that an agent of this component answers these events the same here and there, and prints the same.
+pub fn assert_agent_is_the_same(bed: &Bed, component: &Path, events: &[&str]) {
+    let plain = Plain::new(component);
+    bed.ok([OsStr::new("new"), OsStr::new("agent"), component.as_os_str()]);
     let mut there = plain.start();
-    for event in events(name) {
+    for event in events {
         let turn = run(bed.command(["send", "agent", event]).arg("--json"), b"");
         let told: Value = serde_json::from_str(&turn.out).unwrap_or_else(|e| panic!("{e} in {turn}"));
         let here = match &told["error"] {
             Value::Null => Ok(told["reply"].as_str().expect("a reply").to_owned()),
             error => Err(error.as_str().expect("a text").to_owned()),
         };
-        assert_eq!(here, there.send(event), "{name} {event}");
+        assert_eq!(here, there.send(event), "{} {event}", component.display());
     }
     let printed = bed.run(["zone", "cat", "agent:/logs/stdout"]);
-    assert_eq!(printed.out, there.printed(), "{name}: {printed}");
+    assert_eq!(printed.out, there.printed(), "{}: {printed}", component.display());
+}
+
+fn assert_guest_is_the_same(name: &str) {
+    assert_agent_is_the_same(&Bed::new(&[name]), &guest(name), events(name));
 }
 
 #[test]
@@ -122,23 +130,23 @@ fn a_module_of_preview_1_does_what_it_does_on_plain_wasmtime() {
 #[test]
 fn agents_answer_what_they_answer_on_plain_wasmtime() {
     for name in built(World::Agent).iter().filter(|name| !LARGE.contains(&name.as_str())) {
-        assert_agent_is_the_same(name);
+        assert_guest_is_the_same(name);
     }
 }
 
 #[test]
 fn the_python_agent_answers_what_it_answers_on_plain_wasmtime() {
-    assert_agent_is_the_same("python-agent");
+    assert_guest_is_the_same("python-agent");
 }
 
 #[test]
 fn the_javascript_agent_answers_what_it_answers_on_plain_wasmtime() {
-    assert_agent_is_the_same("js-agent");
+    assert_guest_is_the_same("js-agent");
 }
 
 #[test]
 fn the_javascript_agent_on_spidermonkey_answers_what_it_answers_on_plain_wasmtime() {
-    assert_agent_is_the_same("spidermonkey-agent");
+    assert_guest_is_the_same("spidermonkey-agent");
 }
 
 /// A guest that nobody built, or that is neither command nor agent, would be compared with nothing.

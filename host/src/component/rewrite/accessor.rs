@@ -37,7 +37,7 @@ const PAGE: u64 = 65_536;
 /// Appends the accessor and exports of a level; returns what an instance of it has.
 pub fn close(out: &mut Component, scope: &Scope) -> Result<Rc<State>, ComponentError> {
     let mut state = State::default();
-    let mut functions = scope.function_count;
+    let mut functions = scope.functions.count();
     reexport(out, scope, &mut state, &mut functions)?;
     if !scope.stateful.is_empty() {
         own(out, scope, functions)?;
@@ -92,13 +92,13 @@ fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), Compone
 
     let mut instances = InstanceSection::new();
     let args = scope.stateful.iter().map(|(index, _)| (argument(*index), ModuleArg::Instance(*index)));
-    instances.instantiate(scope.modules.len() as u32, args.collect::<Vec<_>>());
+    instances.instantiate(scope.core_modules.count(), args.collect::<Vec<_>>());
     out.section(&instances);
 
     let mut aliases = ComponentAliasSection::new();
     for name in ["save", "load"] {
         aliases.alias(Alias::CoreInstanceExport {
-            instance: scope.core_instances,
+            instance: scope.core_instances.count(),
             kind: ExportKind::Func,
             name,
         });
@@ -114,8 +114,8 @@ fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), Compone
     out.section(&types);
 
     let mut lifts = CanonicalFunctionSection::new();
-    lifts.lift(scope.core_functions, scope.types, []);
-    lifts.lift(scope.core_functions + 1, scope.types + 1, []);
+    lifts.lift(scope.core_functions.count(), scope.types, []);
+    lifts.lift(scope.core_functions.count() + 1, scope.types + 1, []);
     out.section(&lifts);
 
     let mut exports = ComponentExportSection::new();

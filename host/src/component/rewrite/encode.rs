@@ -1,38 +1,39 @@
 //! Writes the new component while reading the old one.
 
 use std::rc::Rc;
+use std::vec::IntoIter;
 
 use wasm_encoder::reencode::component_utils as utils;
 use wasm_encoder::reencode::{Error, Reencode, ReencodeComponent};
 use wasm_encoder::{
-    Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentDefinedTypeEncoder,
-    ComponentExportKind, ComponentExportSection, ComponentExternName, ComponentImportSection,
-    ComponentInstanceSection, ComponentType, ComponentTypeEncoder, ComponentTypeRef, ComponentTypeSection,
-    InstanceType, ModuleSection, NestedComponentSection, PrimitiveValType, TypeBounds,
+    Alias, Component, ComponentAliasSection, ComponentDefinedTypeEncoder, ComponentExportKind,
+    ComponentExportSection, ComponentExternName, ComponentImportSection, ComponentInstanceSection,
+    ComponentType, ComponentTypeEncoder, ComponentTypeRef, InstanceType, ModuleSection,
+    NestedComponentSection, PrimitiveValType, TypeBounds,
 };
-use wasmparser::{
-    CanonicalFunction, ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind,
-    ExternalKind, Payload,
-};
+use wasmparser::{ComponentAlias, ComponentInstance, Payload};
 
-use super::accessor;
-use super::resources::{self, Source};
-use super::scope::{SHIFT, Scope, State, TYPE_DROP, TYPE_HANDLE, Taken};
-use super::{Rewritten, Variant, module, names, refused};
+use super::resources::{Lift, Needs, Plan, Source};
+use super::scope::{INSTANCE_HOST, Scope, TYPE_DROP, TYPE_HANDLE, TYPE_HOST, Taken};
+use super::{Rewritten, Variant, host, module, names, refused};
 use crate::component::error::ComponentError;
 use crate::component::module::ModuleInfo;
 use crate::component::refuse::{Place, Reason};
 
-type Outcome<T = ()> = Result<T, Error<ComponentError>>;
+pub(super) type Outcome<T = ()> = Result<T, Error<ComponentError>>;
 
 /// Rewrites the outermost level and all within it.
-pub fn component(
-    wasm: &[u8],
-    variant: Variant,
-    sources: Vec<Option<Source>>,
-) -> Result<Rewritten, ComponentError> {
-    let mut rewriter =
-        Rewriter { scopes: Vec::new(), variant, sources: sources.into_iter(), drops: Vec::new().into_iter() };
+pub fn component(wasm: &[u8], variant: Variant, plan: Plan) -> Result<Rewritten, ComponentError> {
+    let mut rewriter = Rewriter {
+        scopes: Vec::new(),
+        variant,
+        needs_host: plan.needs_host(),
+        levels: plan.levels.into_iter(),
+        sources: plan.sources.into_iter(),
+        lifts: plan.lifts.into_iter(),
+        drops: Vec::new().into_iter(),
+        defined: 0,
+    };
     let mut out = Component::new();
     let result = rewriter
         .parse_component(&mut out, wasmparser::Parser::new(0), wasm)
@@ -50,197 +51,68 @@ pub fn component(
     })
 }
 
-struct Rewriter {
-    scopes: Vec<Scope>,
-    variant: Variant,
+pub(super) struct Rewriter {
+    pub(super) scopes: Vec<Scope>,
+    pub(super) variant: Variant,
+    /// Whether all levels have the host's interface.
+    pub(super) needs_host: bool,
+    /// What the levels to come need.
+    pub(super) levels: IntoIter<Needs>,
     /// Of all that [`resources::uses`] says of the sections to come.
-    sources: std::vec::IntoIter<Option<Source>>,
+    pub(super) sources: IntoIter<Option<Source>>,
+    /// What is lent to the functions that are lifted in the sections to come.
+    pub(super) lifts: IntoIter<Option<Lift>>,
     /// The functions that go with what the current section uses, where that is a resource type.
-    drops: std::vec::IntoIter<Option<u32>>,
+    pub(super) drops: IntoIter<Option<(Source, u32)>>,
+    /// Resource types that have been defined at all levels.
+    pub(super) defined: u32,
 }
 
-fn lost(what: &str) -> Error<ComponentError> {
+pub(super) fn lost(what: &str) -> Error<ComponentError> {
     Error::UserError(ComponentError::Rewriter(format!("lost track of {what}")))
 }
 
 impl Rewriter {
-    fn scope(&mut self) -> Outcome<&mut Scope> {
+    pub(super) fn scope(&mut self) -> Outcome<&mut Scope> {
         self.scopes.last_mut().ok_or_else(|| lost("the level"))
     }
 
     /// The level that an outer alias counts to.
-    fn outer(&self, count: u32) -> Outcome<&Scope> {
+    pub(super) fn outer(&self, count: u32) -> Outcome<&Scope> {
         let index =
             self.scopes.len().checked_sub(1 + count as usize).ok_or_else(|| lost("an outer level"))?;
         self.scopes.get(index).ok_or_else(|| lost("an outer level"))
     }
 
-    fn place(&self, offset: usize) -> Place {
+    pub(super) fn place(&self, offset: usize) -> Place {
         let components = self.scopes.iter().skip(1).map(|scope| scope.index).collect();
         Place { components, module: None, function: None, offset: offset as u64 }
     }
 
-    fn refuse<T>(&self, reason: Reason, offset: usize) -> Outcome<T> {
+    pub(super) fn refuse<T>(&self, reason: Reason, offset: usize) -> Outcome<T> {
         Err(Error::UserError(refused(reason, self.place(offset))))
     }
 
     /// Notes a new name, which no other of the same interface may have become.
-    fn take(&self, taken: &mut Taken, name: &str, offset: usize) -> Outcome {
+    pub(super) fn take(&self, taken: &mut Taken, name: &str, offset: usize) -> Outcome {
         if taken.insert(name.to_ascii_lowercase()) {
             return Ok(());
         }
         self.refuse(Reason::NameCollision(name.to_owned()), offset)
     }
 
-    /// Counts what an import, alias or export adds to an index space.
-    fn count(&mut self, kind: ComponentExternalKind) -> Outcome {
-        let scope = self.scope()?;
-        match kind {
-            ComponentExternalKind::Func => scope.old_function(),
-            ComponentExternalKind::Type => scope.types += 1,
-            ComponentExternalKind::Instance => scope.instances += 1,
-            ComponentExternalKind::Component => scope.components.push(None),
-            ComponentExternalKind::Module => scope.modules.push(None),
-            ComponentExternalKind::Value => return Err(lost("a value")),
-        }
-        Ok(())
+    /// How many types are in front of every type space, so that all indices shift by that.
+    pub(super) fn shift(&self) -> u32 {
+        if self.needs_host { TYPE_HOST + 1 } else { TYPE_DROP + 1 }
     }
 
-    fn open_level(&mut self, out: &mut Component) {
-        let index = match self.scopes.last_mut() {
-            Some(parent) => {
-                parent.subcomponents += 1;
-                parent.subcomponents - 1
-            }
-            None => 0,
-        };
-        self.scopes.push(Scope::new(index));
-        let mut types = ComponentTypeSection::new();
-        handle_type(types.ty());
-        drop_type(types.ty());
-        out.section(&types);
-    }
-
-    /// Ends a level. wasm-encoder never delivers the payload for it.
-    fn close_level(&mut self, out: &mut Component) -> Outcome<Rc<State>> {
-        let scope = self.scopes.pop().ok_or_else(|| lost("the level"))?;
-        accessor::close(out, &scope).map_err(Error::UserError)
-    }
-
-    fn count_alias(&mut self, alias: &ComponentAlias<'_>) -> Outcome {
-        match *alias {
-            ComponentAlias::InstanceExport { kind, .. } => self.count(kind)?,
-            ComponentAlias::CoreInstanceExport {
-                kind: ExternalKind::Func | ExternalKind::FuncExact, ..
-            } => {
-                self.scope()?.core_functions += 1;
-            }
-            ComponentAlias::CoreInstanceExport { .. } => {}
-            ComponentAlias::Outer { kind, count, index } => match kind {
-                ComponentOuterAliasKind::Type => self.scope()?.types += 1,
-                ComponentOuterAliasKind::CoreType => {}
-                ComponentOuterAliasKind::Component => {
-                    let found = self.outer(count)?.components.get(index as usize);
-                    let component = found.ok_or_else(|| lost("a component"))?.clone();
-                    self.scope()?.components.push(component);
-                }
-                ComponentOuterAliasKind::CoreModule => {
-                    let found = self.outer(count)?.modules.get(index as usize);
-                    let module = found.ok_or_else(|| lost("a core module"))?.clone();
-                    self.scope()?.modules.push(module);
-                }
-            },
+    /// Defines the types in front; `next` gives the encoder of the next type.
+    pub(super) fn types_in_front<T>(&self, types: &mut T, next: impl Fn(&mut T) -> ComponentTypeEncoder<'_>) {
+        next(types).defined_type().primitive(PrimitiveValType::U32);
+        next(types).function().params([("handle", PrimitiveValType::U32)]).result(None);
+        if self.needs_host {
+            host::define(next(types));
         }
-        Ok(())
-    }
-
-    /// Aliases the functions that go with the resource types that a section uses, which must come before it.
-    fn alias_drops(&mut self, out: &mut Component, payload: &Payload<'_>) -> Outcome {
-        let mut aliases = ComponentAliasSection::new();
-        let mut drops = Vec::new();
-        for _ in resources::uses(payload)? {
-            let Some(source) = self.sources.next().ok_or_else(|| lost("a resource type"))? else {
-                drops.push(None);
-                continue;
-            };
-            let scope = self.scope()?;
-            let function = match (scope.drops.get(&source), &source) {
-                (Some(function), _) => *function,
-                (None, Source::Import(_)) => return Err(lost("an imported resource type")),
-                (None, Source::Instance { instance, name }) => {
-                    let name = names::drop(name);
-                    let kind = ComponentExportKind::Func;
-                    aliases.alias(Alias::InstanceExport { instance: *instance, kind, name: &name });
-                    let function = scope.new_function();
-                    scope.drops.insert(source, function);
-                    function
-                }
-            };
-            drops.push(Some(function));
-        }
-        if !aliases.is_empty() {
-            out.section(&aliases);
-        }
-        self.drops = drops.into_iter();
-        Ok(())
-    }
-
-    /// The name and function that go with a type that is handed on under `name`, where that is a resource type.
-    fn drop_beside(&mut self, kind: ComponentExternalKind, name: &str) -> Option<(String, u32)> {
-        if kind != ComponentExternalKind::Type {
-            return None;
-        }
-        self.drops.next().flatten().map(|function| (names::drop(name), function))
-    }
-
-    /// Counts what a section adds, before it is written.
-    fn before(&mut self, out: &mut Component, payload: &Payload<'_>) -> Outcome {
-        self.alias_drops(out, payload)?;
-        match payload {
-            Payload::Version { .. } => self.open_level(out),
-            Payload::ComponentTypeSection(section) => self.scope()?.types += section.count(),
-            Payload::ComponentCanonicalSection(section) => {
-                let scope = self.scope()?;
-                for function in section.clone() {
-                    match function? {
-                        CanonicalFunction::Lift { .. } => scope.old_function(),
-                        _ => scope.core_functions += 1,
-                    }
-                }
-            }
-            Payload::InstanceSection(section) => {
-                for item in section.clone().into_iter_with_offsets() {
-                    let (offset, instance) = item?;
-                    let scope = self.scope()?;
-                    let index = scope.core_instances;
-                    scope.core_instances += 1;
-                    let wasmparser::Instance::Instantiate { module_index, .. } = instance else { continue };
-                    match scope.modules.get(module_index as usize) {
-                        Some(Some(info)) if info.is_stateful() => scope.stateful.push((index, info.clone())),
-                        Some(Some(_)) => {}
-                        Some(None) => return self.refuse(Reason::ForeignModule, offset),
-                        None => return Err(lost("a core module")),
-                    }
-                }
-            }
-            Payload::ComponentInstanceSection(section) => {
-                for item in section.clone().into_iter_with_offsets() {
-                    let (offset, instance) = item?;
-                    let scope = self.scope()?;
-                    let index = scope.instances;
-                    scope.instances += 1;
-                    let ComponentInstance::Instantiate { component_index, .. } = instance else { continue };
-                    match scope.components.get(component_index as usize) {
-                        Some(Some(state)) if state.accessors.is_empty() => {}
-                        Some(Some(state)) => scope.nested.push((index, state.clone())),
-                        Some(None) => return self.refuse(Reason::ForeignComponent, offset),
-                        None => return Err(lost("a component")),
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }
 
@@ -251,23 +123,42 @@ fn extern_name<'a>(name: &wasmparser::ComponentExternName<'a>) -> ComponentExter
 
 impl Reencode for Rewriter {
     type Error = ComponentError;
+
+    /// Core modules are written elsewhere: this is about the core functions of a level.
+    fn function_index(&mut self, index: u32) -> Outcome<u32> {
+        Ok(self.scope()?.core_functions.get(index))
+    }
 }
 
 impl ReencodeComponent for Rewriter {
     fn component_type_index(&mut self, index: u32) -> u32 {
-        index + SHIFT
+        index + self.shift()
+    }
+
+    fn component_instance_index(&mut self, index: u32) -> u32 {
+        index + u32::from(self.needs_host)
     }
 
     fn component_func_index(&mut self, index: u32) -> u32 {
-        // validated before: an index that is not there cannot come up
-        let scope = self.scopes.last();
-        scope.and_then(|scope| scope.functions.get(index as usize)).copied().unwrap_or(u32::MAX)
+        self.scopes.last().map_or(u32::MAX, |scope| scope.functions.get(index))
+    }
+
+    fn module_index(&mut self, index: u32) -> u32 {
+        self.scopes.last().map_or(u32::MAX, |scope| scope.core_modules.get(index))
+    }
+
+    fn outer_module_index(&mut self, count: u32, index: u32) -> u32 {
+        self.outer(count).map_or(u32::MAX, |scope| scope.core_modules.get(index))
+    }
+
+    fn instance_index(&mut self, index: u32) -> u32 {
+        self.scopes.last().map_or(u32::MAX, |scope| scope.core_instances.get(index))
     }
 
     fn type_bounds(&mut self, bounds: wasmparser::TypeBounds) -> TypeBounds {
         match bounds {
             wasmparser::TypeBounds::SubResource => TypeBounds::Eq(TYPE_HANDLE),
-            wasmparser::TypeBounds::Eq(index) => TypeBounds::Eq(index + SHIFT),
+            wasmparser::TypeBounds::Eq(index) => TypeBounds::Eq(index + self.shift()),
         }
     }
 
@@ -278,7 +169,15 @@ impl ReencodeComponent for Rewriter {
         whole: &[u8],
     ) -> Outcome {
         self.before(out, &payload)?;
-        utils::parse_component_payload(self, out, payload, whole)
+        match payload {
+            Payload::ComponentCanonicalSection(section) => self.canonical_section(out, section),
+            Payload::ComponentTypeSection(ref section) => {
+                let section = section.clone();
+                utils::parse_component_payload(self, out, payload, whole)?;
+                self.define_resources(out, section)
+            }
+            _ => utils::parse_component_payload(self, out, payload, whole),
+        }
     }
 
     fn parse_component_subcomponent(
@@ -305,7 +204,9 @@ impl ReencodeComponent for Rewriter {
         let info = ModuleInfo::read(wasm)?;
         let module = module::instrument(wasm, &info, self.variant).map_err(Error::UserError)?;
         out.section(&ModuleSection(&module));
-        self.scope()?.modules.push(Some(Rc::new(info)));
+        let scope = self.scope()?;
+        scope.modules.push(Some(Rc::new(info)));
+        scope.core_modules.push_old();
         Ok(())
     }
 
@@ -352,7 +253,7 @@ impl ReencodeComponent for Rewriter {
             self.count(export.kind)?;
             if let Some((name, function)) = self.drop_beside(export.kind, export.name.name) {
                 exports.export(name.as_str(), ComponentExportKind::Func, function, None);
-                self.scope()?.new_function();
+                self.scope()?.functions.push_new();
             }
         }
         Ok(())
@@ -369,7 +270,7 @@ impl ReencodeComponent for Rewriter {
             if let ComponentAlias::InstanceExport { kind, instance_index, name } = alias {
                 let name = names::flat(name);
                 aliases.alias(Alias::InstanceExport {
-                    instance: instance_index,
+                    instance: self.component_instance_index(instance_index),
                     kind: kind.into(),
                     name: &name,
                 });
@@ -390,7 +291,10 @@ impl ReencodeComponent for Rewriter {
             let (offset, instance) = item?;
             match instance {
                 ComponentInstance::Instantiate { component_index, args } => {
-                    let mut new = Vec::with_capacity(args.len());
+                    let mut new = Vec::with_capacity(args.len() + 1);
+                    if self.needs_host {
+                        new.push((host::INTERFACE.into(), ComponentExportKind::Instance, INSTANCE_HOST));
+                    }
                     for arg in &args {
                         let index = self.component_external_index(arg.kind, arg.index);
                         new.push((names::flat(arg.name), arg.kind.into(), index));
@@ -424,8 +328,7 @@ impl ReencodeComponent for Rewriter {
         declarations: Box<[wasmparser::InstanceTypeDeclaration<'_>]>,
     ) -> Outcome<InstanceType> {
         let mut ty = InstanceType::new();
-        handle_type(ty.ty());
-        drop_type(ty.ty());
+        self.types_in_front(&mut ty, InstanceType::ty);
         let mut exported = Taken::default();
         for declaration in Vec::from(declarations) {
             match declaration {
@@ -457,8 +360,10 @@ impl ReencodeComponent for Rewriter {
         declarations: Box<[wasmparser::ComponentTypeDeclaration<'_>]>,
     ) -> Outcome<ComponentType> {
         let mut ty = ComponentType::new();
-        handle_type(ty.ty());
-        drop_type(ty.ty());
+        self.types_in_front(&mut ty, ComponentType::ty);
+        if self.needs_host {
+            ty.import(host::INTERFACE, ComponentTypeRef::Instance(TYPE_HOST));
+        }
         for declaration in Vec::from(declarations) {
             match declaration {
                 wasmparser::ComponentTypeDeclaration::Export { name, ty: of } => {
@@ -500,31 +405,20 @@ impl ReencodeComponent for Rewriter {
         utils::parse_component_defined_type(self, out, ty)
     }
 
-    fn parse_component_canonical(
+    fn parse_component_type(
         &mut self,
-        out: &mut CanonicalFunctionSection,
-        function: CanonicalFunction,
+        out: ComponentTypeEncoder<'_>,
+        ty: wasmparser::ComponentType<'_>,
     ) -> Outcome {
-        if let CanonicalFunction::ResourceDrop { .. } = function {
-            let function = self.drops.next().flatten().ok_or_else(|| lost("a dropped resource"))?;
-            out.lower(function, []);
+        if let wasmparser::ComponentType::Resource { .. } = ty {
+            out.defined_type().primitive(PrimitiveValType::U32);
             return Ok(());
         }
-        utils::parse_component_canonical(self, out, function)
+        utils::parse_component_type(self, out, ty)
     }
 }
 
 /// Whether an import or export of a type is a resource type that nothing else says more of.
 fn is_resource(ty: &wasmparser::ComponentTypeRef) -> bool {
     matches!(ty, wasmparser::ComponentTypeRef::Type(wasmparser::TypeBounds::SubResource))
-}
-
-/// Defines [`TYPE_HANDLE`], the first type of every type space.
-fn handle_type(ty: ComponentTypeEncoder<'_>) {
-    ty.defined_type().primitive(PrimitiveValType::U32);
-}
-
-/// Defines [`TYPE_DROP`], the second type of every type space.
-fn drop_type(ty: ComponentTypeEncoder<'_>) {
-    ty.function().params([("handle", PrimitiveValType::U32)]).result(None);
 }

@@ -5,22 +5,31 @@
 //!
 //! - resources of imported interfaces become `u32` (the core ABI is the same), `[method]r.f` becomes
 //!   `method-r-f`, and each interface gains `drop-r` for every resource that it defines; wherever a
-//!   resource is handed on, between parts, that function is too. The handles that a guest holds are then plain numbers in its memory, and in a table of the host's own;
+//!   resource is handed on, between parts, that function is too. The handles that a guest holds are then plain numbers in
+//!   its memory, and in a table of the host's own;
+//! - resource types that a component defines become `u32` too, and what makes, reads and drops their handles goes to
+//!   the same table through [`host::INTERFACE`]. A lifted function that handles are lent to gets a core module in front
+//!   of it, which has the loan noted and settled;
 //! - every level with state gains a core module, its *accessor*, that copies all mutable globals to
 //!   and from a memory of its own; nested components re-export their children's accessors;
 //! - in the restore variant active data segments are empty and start functions are gone, because
 //!   memories and globals are about to be replaced.
 //!
-//! [`scope`] holds the bookkeeping of one level, [`encode`] writes it, [`accessor`] closes it.
+//! [`resources`] reads what has to be known before, [`scope`] holds the bookkeeping of one level, [`encode`] and
+//! [`sections`] write it, [`glue`] puts the modules of [`adapter`] into it, and [`accessor`] closes it.
 
 mod accessor;
+mod adapter;
 mod borrows;
 mod encode;
+mod glue;
+mod host;
 mod merge;
 mod module;
 pub(super) mod names;
 mod resources;
 mod scope;
+mod sections;
 
 use super::error::ComponentError;
 use super::refuse::{Place, Reason, Refusal};
@@ -28,11 +37,11 @@ use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
 /// were refused before.
-pub const REWRITER_VERSION: u32 = 3;
+pub const REWRITER_VERSION: u32 = 4;
 
-/// What images depend on: which memories an instance has, in which order, and what lies where in those of
-/// accessors. Raise it only when that changes for a component that was accepted before: an agent whose image
-/// is of another layout keeps its files, and its memory cannot be used.
+/// What images and tables of handles depend on: which memories an instance has, in which order, what lies where in
+/// those of accessors, and which numbers its own resource types have. Raise it only when that changes for a component
+/// that was accepted before: an agent whose image is of another layout keeps its files, and its memory cannot be used.
 pub const LAYOUT_VERSION: u32 = 2;
 
 /// The two forms of a component that are compiled.
@@ -104,7 +113,7 @@ pub(super) fn rewrite_admitted(wasm: &[u8], variant: Variant) -> Result<Rewritte
     if !wasmparser::Parser::is_component(wasm) {
         return Err(ComponentError::Rewriter("a core module must be wrapped first".to_owned()));
     }
-    encode::component(wasm, variant, resources::sources(wasm)?)
+    encode::component(wasm, variant, resources::plan(wasm)?)
 }
 
 fn refused(reason: Reason, place: Place) -> ComponentError {

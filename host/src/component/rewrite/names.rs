@@ -5,6 +5,9 @@ use std::borrow::Cow;
 /// Exports of a component that begin so belong to the rewriter. Labels compare without case.
 pub const RESERVED_COMPONENT_PREFIX: &str = "dormouse-";
 
+/// Interfaces that begin so belong to the rewriter.
+pub const RESERVED_INTERFACE_PREFIX: &str = "dormouse:rewrite/";
+
 /// Exports of a core module that begin so belong to the rewriter.
 pub const RESERVED_CORE_PREFIX: &str = "dormouse:";
 

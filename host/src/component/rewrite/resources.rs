@@ -1,24 +1,26 @@
-//! Which function drops the handles of each resource that a level drops or hands on, and whether handles are only
-//! ever owned by guests.
+//! What has to be known of resources before a component is rewritten: which function drops the handles of each that a
+//! level drops or hands on, and which lifted functions get handles lent.
 //!
 //! Wherever a resource type `r` is imported, exported, put into an instance or given to a nested component, a function
 //! `drop-r` goes with it. So the first thing at a level that has a resource type also has its function: an instance
-//! that exports it, or an import of the type by itself.
+//! that exports it, an import of the type by itself, or the definition of the type.
 
 use std::collections::HashMap;
 
+use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
 use wasmparser::component_types::{ComponentAnyTypeId, ComponentEntityType, ResourceId};
 use wasmparser::types::TypesRef;
 use wasmparser::{
-    CanonicalFunction, ComponentExternalKind, ComponentInstance, ComponentTypeRef, Encoding, Parser, Payload,
-    TypeBounds, Validator,
+    CanonicalFunction, ComponentExternalKind, ComponentInstance, ComponentType, ComponentTypeRef, Encoding,
+    Parser, Payload, TypeBounds, Validator,
 };
 
-use super::borrows::takes_borrow;
+use super::adapter::{self, Signature};
+use super::borrows::{Borrows, Lender, Reader, Shape};
 use super::refused;
 use crate::component::error::ComponentError;
-use crate::component::features;
 use crate::component::refuse::{Place, Reason};
+use crate::component::{features, limits};
 
 /// Where the function comes from that drops the handles of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,18 +34,64 @@ pub enum Source {
     },
     /// The type is the level's import: so many resource types were imported by themselves before it.
     Import(u32),
+    /// The level defines the type: so many were defined before it.
+    Defined(u32),
+}
+
+/// What the rewriter has to add to a level.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Needs {
+    /// It calls the host.
+    pub host: bool,
+    /// Handles of others' resources are lent to its functions.
+    pub lent: bool,
+}
+
+/// A lifted function to which handles are lent.
+#[derive(Debug, Clone)]
+pub struct Lift {
+    /// Where its parameters hold them.
+    pub borrows: Borrows,
+    /// The type of the core function that is lifted.
+    pub signature: Signature,
+}
+
+/// What has to be known of a component.
+#[derive(Default)]
+pub struct Plan {
+    /// For everything of all levels that [`uses`] types, in the order of the file, where the function that drops it
+    /// comes from: none where it is not a resource type.
+    pub sources: Vec<Option<Source>>,
+    /// For every lifted function of all levels, in the order of the file, what is lent to it.
+    pub lifts: Vec<Option<Lift>>,
+    /// What levels need, in the order in which they begin.
+    pub levels: Vec<Needs>,
+    /// Resource types that levels define.
+    types: usize,
+    /// Places in which lifted functions get handles.
+    places: usize,
+}
+
+impl Plan {
+    /// Whether any level calls the host.
+    pub fn needs_host(&self) -> bool {
+        self.levels.iter().any(|needs| needs.host)
+    }
 }
 
 /// The sources of resource types at one level, found as instances and imports come up.
 #[derive(Default)]
 struct Level {
     path: Vec<u32>,
+    /// Which level of the plan it is.
+    number: usize,
     subcomponents: u32,
     sources: HashMap<ResourceId, Source>,
     /// Instances that have been looked at.
     instances: u32,
     /// Resource types imported by themselves.
     imports: u32,
+    reader: Reader,
 }
 
 impl Level {
@@ -86,6 +134,47 @@ impl Level {
         Ok(())
     }
 
+    /// Looks at the resource types that a section has defined, of which there were `before` in all levels.
+    fn observe_definitions(
+        &mut self,
+        types: TypesRef<'_>,
+        section: &wasmparser::ComponentTypeSectionReader<'_>,
+        before: usize,
+    ) -> Result<usize, wasmparser::Error> {
+        let mut found = 0;
+        for (index, ty) in (types.component_type_count() - section.count()..).zip(section.clone()) {
+            if let ComponentType::Resource { .. } = ty?
+                && let ComponentAnyTypeId::Resource(id) = types.component_any_type_at(index)
+            {
+                let own = &mut self.reader.own;
+                let source = Source::Defined(own.len() as u32);
+                self.sources.insert(id.resource(), source);
+                own.insert(id.resource(), (before + found) as u32);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is lent to a lifted function.
+    fn lift(&mut self, types: TypesRef<'_>, function: u32, ty: u32) -> Result<Option<Lift>, Reason> {
+        let ComponentAnyTypeId::Func(ty) = types.component_any_type_at(ty) else { return Ok(None) };
+        let Some(borrows) = self.reader.read(types, ty) else { return Ok(None) };
+        if borrows.places > limits::MAX_FUNCTION_BORROWS {
+            return Err(Reason::BorrowedHandle);
+        }
+        let core = types[types.core_function_at(function)].unwrap_func();
+        let numbers = |of: &[wasmparser::ValType]| -> Option<Vec<wasm_encoder::ValType>> {
+            of.iter().map(|ty| RoundtripReencoder.val_type(*ty).ok()).collect()
+        };
+        match (numbers(core.params()), numbers(core.results())) {
+            (Some(params), Some(results)) => {
+                Ok(Some(Lift { borrows, signature: Signature { params, results } }))
+            }
+            _ => Err(Reason::BorrowedHandle),
+        }
+    }
+
     fn source(&self, types: TypesRef<'_>, type_index: u32) -> Option<&Source> {
         match types.component_any_type_at(type_index) {
             ComponentAnyTypeId::Resource(id) => self.sources.get(&id.resource()),
@@ -94,21 +183,26 @@ impl Level {
     }
 }
 
-/// For everything of all levels that [`uses`] types, in the order of the file, where the function that goes with it
-/// comes from: none where it is not a resource type.
+/// Reads what has to be known of a component.
 ///
 /// # Errors
-/// A component is refused for a resource type that is dropped and comes from nowhere, and for a function that takes
-/// a borrowed handle.
-pub fn sources(wasm: &[u8]) -> Result<Vec<Option<Source>>, ComponentError> {
+/// A component is refused for a resource type that is dropped and comes from nowhere, and for a function that gets
+/// handles in too many places; [`ComponentError::Limit`].
+pub fn plan(wasm: &[u8]) -> Result<Plan, ComponentError> {
     let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
     let mut validator = Validator::new_with_features(features::supported());
     let mut levels: Vec<Level> = Vec::new();
     let mut path = Vec::new();
-    let mut out = Vec::new();
+    let mut plan = Plan::default();
     for payload in Parser::new(0).parse_all(wasm) {
         let payload = payload.map_err(invalid)?;
         walk_levels(&payload, &mut levels, &mut path);
+        if let (Payload::Version { encoding: Encoding::Component, .. }, Some(level)) =
+            (&payload, levels.last_mut())
+        {
+            level.number = plan.levels.len();
+            plan.levels.push(Needs::default());
+        }
         let used = uses(&payload).map_err(invalid)?;
         let is_import = matches!(payload, Payload::ComponentImportSection(_));
         let mut first_type = 0;
@@ -117,25 +211,6 @@ pub fn sources(wasm: &[u8]) -> Result<Vec<Option<Source>>, ComponentError> {
         {
             first_type = types.component_type_count();
             level.observe_instances(types, types.component_instance_count());
-            if let Payload::ComponentCanonicalSection(section) = &payload {
-                for item in section.clone().into_iter_with_offsets() {
-                    let (offset, function) = item.map_err(invalid)?;
-                    let reason = match function {
-                        CanonicalFunction::ResourceDrop { resource }
-                            if level.source(types, resource).is_none() =>
-                        {
-                            Reason::LooseResource
-                        }
-                        CanonicalFunction::Lift { type_index, .. } if takes_borrow(types, type_index) => {
-                            Reason::BorrowedHandle
-                        }
-                        _ => continue,
-                    };
-                    let components = level.path.clone();
-                    let place = Place { components, module: None, function: None, offset: offset as u64 };
-                    return Err(refused(reason, place));
-                }
-            }
         }
         // function bodies have been validated before
         validator.payload(&payload).map_err(invalid)?;
@@ -146,19 +221,73 @@ pub fn sources(wasm: &[u8]) -> Result<Vec<Option<Source>>, ComponentError> {
             }
             return Err(ComponentError::Rewriter("types are used outside a component".to_owned()));
         };
-        if let Payload::ComponentImportSection(section) = &payload {
-            level.observe_imports(types, section, first_type).map_err(invalid)?;
+        match &payload {
+            Payload::ComponentImportSection(section) => {
+                level.observe_imports(types, section, first_type).map_err(invalid)?;
+            }
+            Payload::ComponentTypeSection(section) => {
+                let found = level.observe_definitions(types, section, plan.types).map_err(invalid)?;
+                plan.types += found;
+                ComponentError::limit("resource types of its own", plan.types, limits::MAX_RESOURCES)?;
+                plan.levels[level.number].host |= found > 0;
+            }
+            Payload::ComponentCanonicalSection(section) => plan.lifts(section, types, level)?,
+            _ => {}
         }
-        out.extend(used.into_iter().map(|index| level.source(types, index).cloned()));
+        plan.sources.extend(used.into_iter().map(|index| level.source(types, index).cloned()));
     }
-    Ok(out)
+    Ok(plan)
+}
+
+impl Plan {
+    /// Reads a section of canonical functions.
+    fn lifts(
+        &mut self,
+        section: &wasmparser::ComponentCanonicalSectionReader<'_>,
+        types: TypesRef<'_>,
+        level: &mut Level,
+    ) -> Result<(), ComponentError> {
+        for item in section.clone().into_iter_with_offsets() {
+            let (offset, function) = item.map_err(|error| ComponentError::invalid(&error))?;
+            let place = || {
+                let components = level.path.clone();
+                Place { components, module: None, function: None, offset: offset as u64 }
+            };
+            match function {
+                CanonicalFunction::ResourceDrop { resource } if level.source(types, resource).is_none() => {
+                    return Err(refused(Reason::LooseResource, place()));
+                }
+                CanonicalFunction::Lift { core_func_index, type_index, .. } => {
+                    let place = place();
+                    let found = level.lift(types, core_func_index, type_index);
+                    let lift = found.map_err(|reason| refused(reason, place))?;
+                    if let Some(lift) = &lift {
+                        self.places += lift.borrows.places;
+                        ComponentError::limit(
+                            "borrowed handles in parameters",
+                            self.places,
+                            limits::MAX_BORROWS,
+                        )?;
+                        let needs = &mut self.levels[level.number];
+                        needs.host = true;
+                        needs.lent |= adapter::any(&lift.borrows.shape, &mut |shape| {
+                            *shape == Shape::Handle(Lender::Other)
+                        });
+                    }
+                    self.lifts.push(lift);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 fn is_canonical(payload: &Payload<'_>) -> bool {
     matches!(payload, Payload::ComponentCanonicalSection(_))
 }
 
-/// The types that a section drops handles of or hands on, in order.
+/// The types that a section makes, reads or drops handles of or hands on, in order.
 pub fn uses(payload: &Payload<'_>) -> Result<Vec<u32>, wasmparser::Error> {
     let mut used = Vec::new();
     let mut hand_on = |kind, index| {
@@ -169,7 +298,10 @@ pub fn uses(payload: &Payload<'_>) -> Result<Vec<u32>, wasmparser::Error> {
     match payload {
         Payload::ComponentCanonicalSection(section) => {
             for function in section.clone() {
-                if let CanonicalFunction::ResourceDrop { resource } = function? {
+                if let CanonicalFunction::ResourceNew { resource }
+                | CanonicalFunction::ResourceRep { resource }
+                | CanonicalFunction::ResourceDrop { resource } = function?
+                {
                     used.push(resource);
                 }
             }

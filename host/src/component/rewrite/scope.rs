@@ -3,18 +3,68 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::resources::Source;
+use super::resources::{Needs, Source};
 use crate::component::module::ModuleInfo;
-
-/// Types that the rewriter puts in front of every component-level type space: `u32`, and
-/// `func(handle: u32)`. All indices shift by that.
-pub const SHIFT: u32 = 2;
 
 /// Index of `u32` in every type space.
 pub const TYPE_HANDLE: u32 = 0;
 
 /// Index of `func(handle: u32)` in every type space.
 pub const TYPE_DROP: u32 = 1;
+
+/// Index of the type of [`super::host::INTERFACE`] in every type space, where a component needs that.
+pub const TYPE_HOST: u32 = 2;
+
+/// Index of the instance of that interface at every level, where a component needs it.
+pub const INSTANCE_HOST: u32 = 0;
+
+/// An index space, to which the rewriter adds.
+#[derive(Default)]
+pub struct Space {
+    /// Old to new indices.
+    old: Vec<u32>,
+    count: u32,
+}
+
+impl Space {
+    /// Counts one of the old component.
+    pub fn push_old(&mut self) {
+        self.old.push(self.count);
+        self.count += 1;
+    }
+
+    /// Counts one that the rewriter adds, and gives its index.
+    pub fn push_new(&mut self) -> u32 {
+        self.count += 1;
+        self.count - 1
+    }
+
+    /// The next of the old component is one that is there already.
+    pub fn stand_in(&mut self, new: u32) {
+        self.old.push(new);
+    }
+
+    /// How many there are in the new component.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The new index of an old one. It was validated before: one that is not there cannot come up.
+    pub fn get(&self, old: u32) -> u32 {
+        self.old.get(old as usize).copied().unwrap_or(u32::MAX)
+    }
+}
+
+/// The functions of a resource type that a level defines.
+#[derive(Debug, Clone, Copy)]
+pub struct Defined {
+    /// The core function that makes a handle.
+    pub new: u32,
+    /// The core function that tells what is behind one.
+    pub rep: u32,
+    /// The core function that drops one.
+    pub drop: u32,
+}
 
 /// The names that things of one interface have got, in lower case: they compare without case.
 pub type Taken = HashSet<String>;
@@ -35,23 +85,25 @@ pub struct State {
 pub struct Scope {
     /// Which nested component of its parent it is.
     pub index: u32,
+    /// What the rewriter has to add.
+    pub needs: Needs,
     /// How many components nested in it have begun.
     pub subcomponents: u32,
-    /// Old to new component function indices.
-    pub functions: Vec<u32>,
-    /// Component functions so far.
-    pub function_count: u32,
+    /// Component functions.
+    pub functions: Space,
     /// Component types so far.
     pub types: u32,
     /// Component instances so far.
     pub instances: u32,
-    /// Core functions so far.
-    pub core_functions: u32,
-    /// Core instances so far.
-    pub core_instances: u32,
+    /// Core functions.
+    pub core_functions: Space,
+    /// Core instances.
+    pub core_instances: Space,
+    /// Core modules.
+    pub core_modules: Space,
     /// Components; none for those that come from outside.
     pub components: Vec<Option<Rc<State>>>,
-    /// Core modules; none for those that come from outside.
+    /// Core modules of the old component; none for those that come from outside.
     pub modules: Vec<Option<Rc<ModuleInfo>>>,
     /// Core instances that have state of their own.
     pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
@@ -59,6 +111,14 @@ pub struct Scope {
     pub nested: Vec<(u32, Rc<State>)>,
     /// The functions that drop handles, once they have been imported or aliased.
     pub drops: HashMap<Source, u32>,
+    /// The resource types that it defines.
+    pub defined: Vec<Defined>,
+    /// The host's core functions, in the order of [`super::host::Function::ALL`].
+    pub host: Vec<u32>,
+    /// Core modules that the rewriter has added for [`super::glue`], by their bytes.
+    pub added: HashMap<Vec<u8>, u32>,
+    /// Core functions that drop what may be lent.
+    pub returning: HashMap<Source, u32>,
     /// What the level exports.
     pub exported: Taken,
     /// Resource types imported by themselves.
@@ -66,27 +126,15 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// An empty level, the given nested component of its parent.
-    pub fn new(index: u32) -> Self {
-        Self { index, types: SHIFT, ..Self::default() }
-    }
-
-    /// Counts a function of the old component.
-    pub fn old_function(&mut self) {
-        self.functions.push(self.function_count);
-        self.function_count += 1;
+    /// An empty level, the given nested component of its parent, with so many types and instances in front.
+    pub fn new(index: u32, needs: Needs, types: u32, instances: u32) -> Self {
+        Self { index, needs, types, instances, ..Self::default() }
     }
 
     /// Counts the function that is imported with a resource type.
     pub fn import_drop(&mut self) {
-        let function = self.new_function();
+        let function = self.functions.push_new();
         self.drops.insert(Source::Import(self.resource_imports), function);
         self.resource_imports += 1;
-    }
-
-    /// Counts a function that the rewriter adds, and returns its index.
-    pub fn new_function(&mut self) -> u32 {
-        self.function_count += 1;
-        self.function_count - 1
     }
 }

@@ -138,3 +138,21 @@ fn too_much_state() {
     let component = format!("(component (core module $m {memories}) {instances})");
     exceeds(&wat(&component), "memories");
 }
+
+#[test]
+fn too_many_resource_types_and_handles_that_are_lent() {
+    let types = "(type (resource (rep i32)))".repeat(limits::MAX_RESOURCES + 1);
+    exceeds(&wat(&format!("(component {types})")), "resource types of its own");
+
+    let parameters = [0, 1, 2, 3].map(|n| format!("(param \"p{n}\" (borrow $r)) ")).concat();
+    let lifts = format!("(func {parameters} (canon lift (core func $c \"f\")))");
+    let component = format!(
+        "(component
+            (type $r (resource (rep i32)))
+            (core module $m (func (export \"f\") (param {})))
+            (core instance $c (instantiate $m)) {})",
+        "i32 ".repeat(4),
+        lifts.repeat(limits::MAX_BORROWS / 4 + 1)
+    );
+    exceeds(&wat(&component), "borrowed handles in parameters");
+}

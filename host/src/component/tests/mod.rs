@@ -4,6 +4,7 @@
 mod hostile;
 mod inspect;
 mod refusals;
+mod resources;
 mod rewriting;
 mod running;
 mod wrapping;

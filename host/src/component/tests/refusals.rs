@@ -1,7 +1,7 @@
 //! Every reason for refusing, and what must not be refused.
 
 use super::{component_of, reasons, refusals, wat};
-use crate::component::{Place, Reason, Refusal};
+use crate::component::{Place, Reason, Refusal, limits};
 
 /// The reasons for a component with this one module.
 fn of_module(module: &str) -> Vec<Reason> {
@@ -86,15 +86,6 @@ fn what_has_no_name_of_its_own_is_refused_with_the_validators_words() {
 }
 
 #[test]
-fn resources_of_the_guests_own() {
-    let defined = wat("(component (type $r (resource (rep i32))))");
-    assert_eq!(reasons(&defined), [Reason::GuestResource]);
-    let used = "(component (type $r (resource (rep i32)))
-        (core func (canon resource.new $r)) (core func (canon resource.rep $r)) (core func (canon resource.drop $r)))";
-    assert_eq!(reasons(&wat(used)), [Reason::GuestResource]);
-}
-
-#[test]
 fn resources_without_an_interface() {
     let imported = wat("(component (import \"r\" (type (sub resource))))");
     assert_eq!(reasons(&imported), [Reason::LooseResource]);
@@ -114,22 +105,44 @@ fn a_part_that_hands_on_what_nothing_can_drop() {
 }
 
 #[test]
-fn borrowed_handles_given_to_the_guest() {
-    let lifted = |ty: &str| {
-        format!(
+fn borrowed_handles_in_too_many_places() {
+    let lifted = |places: usize| {
+        let list = "(list (borrow $r)) ".repeat(places);
+        wat(&format!(
             "(component
-                (import \"i\" (instance $i (export \"r\" (type (sub resource)))))
+                (import \"i\" (instance $i (export \"r\" (type $r (sub resource)))))
                 (alias export $i \"r\" (type $r))
-                (core module $m (func (export \"f\") (param i32)))
+                (core module $m (memory (export \"m\") 1) (func (export \"f\") (param i32))
+                    (func (export \"realloc\") (param i32 i32 i32 i32) (result i32) unreachable))
                 (core instance $c (instantiate $m))
-                (type $t {ty})
-                (func (param \"x\" $t) (canon lift (core func $c \"f\"))))"
-        )
+                (type $t (tuple {list}))
+                (func (param \"x\" $t) (canon lift (core func $c \"f\")
+                    (memory $c \"m\") (realloc (func $c \"realloc\")))))"
+        ))
     };
-    assert_eq!(reasons(&wat(&lifted("(borrow $r)"))), [Reason::BorrowedHandle]);
-    assert_eq!(reasons(&wat(&lifted("(tuple (borrow $r))"))), [Reason::BorrowedHandle]);
-    assert_eq!(reasons(&wat(&lifted("(own $r)"))), []);
-    assert_eq!(reasons(&wat(&lifted("(tuple (own $r))"))), []);
+    assert_eq!(reasons(&lifted(limits::MAX_FUNCTION_BORROWS)), []);
+    assert_eq!(reasons(&lifted(limits::MAX_FUNCTION_BORROWS + 1)), [Reason::BorrowedHandle]);
+}
+
+#[test]
+fn borrowed_handles_in_places_that_multiply() {
+    let twice = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(|n| {
+        let of = n - 1;
+        format!("(type $t{n} (tuple $t{of} $t{of}))")
+    });
+    let text = format!(
+        "(component
+            (import \"i\" (instance $i (export \"r\" (type $r (sub resource)))))
+            (alias export $i \"r\" (type $r))
+            (core module $m (memory (export \"m\") 1) (func (export \"f\") (param i32))
+                (func (export \"realloc\") (param i32 i32 i32 i32) (result i32) unreachable))
+            (core instance $c (instantiate $m))
+            (type $t0 (borrow $r)) {}
+            (func (param \"x\" $t12) (canon lift (core func $c \"f\")
+                (memory $c \"m\") (realloc (func $c \"realloc\")))))",
+        twice.concat()
+    );
+    assert_eq!(reasons(&wat(&text)), [Reason::BorrowedHandle]);
 }
 
 #[test]
@@ -166,6 +179,9 @@ fn names_of_the_rewriters_own() {
         let component = format!("(component (import \"f\" (func $f)) (export \"{name}\" (func $f)))");
         assert_eq!(reasons(&wat(&component)), [Reason::ReservedName(name.to_owned())]);
     }
+    let interface = "dormouse:rewrite/resources";
+    let component = format!("(component (import \"{interface}\" (instance)))");
+    assert_eq!(reasons(&wat(&component)), [Reason::ReservedName(interface.to_owned())]);
     // an interface of ours is something else
     assert_eq!(reasons(&wat("(component (import \"dormouse:agent/lifecycle@0.1.0\" (instance)))")), []);
 }

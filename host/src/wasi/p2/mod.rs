@@ -53,6 +53,7 @@ pub struct Exit(pub u8);
 pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     bindings::Host_::add_to_linker::<GuestState, HasSelf<GuestState>>(linker, |state| state)?;
     transfer::link(linker)?;
+    crate::wasi::guest::link(linker)?;
     super::delegate_generated::link(linker)
 }
 

@@ -1,0 +1,10 @@
+//! The bindings of the world `test:ledger/keeper`.
+
+#![allow(missing_docs, clippy::pedantic, unused_qualifications, reason = "generated code")]
+
+wit_bindgen::generate!({
+    path: ["../../../wit", "../wit-ledger"],
+    world: "test:ledger/keeper",
+    pub_export_macro: true,
+    generate_all,
+});
