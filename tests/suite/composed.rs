@@ -49,6 +49,10 @@ fn a_composed_agent_answers_what_it_answers_on_plain_wasmtime() {
         "total",
         "print ann",
         "print",
+        "printer",
+        "through bob",
+        "no-printer",
+        "through bob",
         "print nobody",
         "merge ann bob",
         "balance ann",
@@ -72,6 +76,7 @@ fn resources_of_an_agents_own_go_on_after_pause_fork_and_rewind() {
     create(&bed, "a", &component);
     bed.send("a", "open ann 5");
     bed.send("a", "open bob 7");
+    bed.send("a", "printer");
     let paused = bed.json(["pause", "a"])["generation"].to_string();
     assert_eq!(bed.send("a", "transfer bob ann 2"), "5");
     bed.ok(["fork", "a", "b"]);
@@ -85,6 +90,15 @@ fn resources_of_an_agents_own_go_on_after_pause_fork_and_rewind() {
     assert_eq!(bed.send("b", "state"), "1 open, closed: bob");
     assert_eq!(bed.send("a", "balance bob"), "5");
 
+    // a resource of the one part that wraps one of the host's
+    for agent in ["a", "b"] {
+        bed.send(agent, "open cy 9");
+        bed.send(agent, "through cy");
+        bed.send(agent, "no-printer");
+        assert_eq!(bed.ok(["zone", "cat", &format!("{agent}:/logs/stdout")]), "cy has 9\n");
+        assert_eq!(bed.run(["send", agent, "through cy"]).status, Some(1));
+    }
+
     // what was dropped since is there again, and can be dropped again
     bed.ok(["rewind", "a", &paused]);
     assert_eq!(bed.send("a", "state"), "2 open, closed: ");
@@ -92,6 +106,8 @@ fn resources_of_an_agents_own_go_on_after_pause_fork_and_rewind() {
     assert_eq!(bed.send("a", "merge ann bob"), "1 held");
     assert_eq!(bed.send("a", "state"), "1 open, closed: bob ann");
     assert_eq!(bed.send("a", "balance ann"), "12");
+    bed.send("a", "through ann");
+    assert_eq!(bed.ok(["zone", "cat", "a:/logs/stdout"]), "cy has 9\nann+bob has 12\n");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod bindings;
 use std::cell::{Cell, RefCell};
 
 use bindings::exports::test::ledger::accounts::{
-    Account as Owned, AccountBorrow, Guest, GuestAccount, OutputStream,
+    Account as Owned, AccountBorrow, Guest, GuestAccount, GuestPrinter, OutputStream,
 };
 
 thread_local! {
@@ -55,21 +55,38 @@ impl GuestAccount for Account {
     }
 }
 
+/// Wraps a stream of the host's.
+pub struct Printer(OutputStream);
+
+impl GuestPrinter for Printer {
+    fn new(to: OutputStream) -> Self {
+        Self(to)
+    }
+
+    fn print(&self, what: AccountBorrow<'_>) {
+        print(what.get(), &self.0);
+    }
+}
+
+fn print(account: &Account, to: &OutputStream) {
+    let line = format!("{} has {}\n", account.owner, account.balance());
+    let _ = to.blocking_write_and_flush(line.as_bytes()); // the caller sees it or does not
+}
+
 struct Ledger;
 
 impl Guest for Ledger {
     type Account = Account;
+    type Printer = Printer;
 
     fn total(all: Vec<AccountBorrow<'_>>) -> u32 {
         all.iter().map(|account| account.get::<Account>().balance()).sum()
     }
 
     fn print(what: Option<AccountBorrow<'_>>, to: &OutputStream) {
-        let line = what.map_or("nothing\n".to_owned(), |it| {
-            let account = it.get::<Account>();
-            format!("{} has {}\n", account.owner, account.balance())
-        });
-        let _ = to.blocking_write_and_flush(line.as_bytes()); // the caller sees it or does not
+        if let Some(account) = what {
+            print(account.get(), to);
+        }
     }
 
     fn state() -> (u32, Vec<String>) {

@@ -1,17 +1,19 @@
-//! An agent over accounts that another component keeps: `open NAME AMOUNT`, `many COUNT`, `deposit NAME AMOUNT`, `balance NAME`,
-//! `transfer FROM TO AMOUNT`, `merge ONE TWO`, `close NAME`, `total`, `print [NAME]`, `state`.
+//! An agent over accounts that another component keeps: `open NAME AMOUNT`, `many COUNT`, `deposit NAME AMOUNT`,
+//! `balance NAME`, `transfer FROM TO AMOUNT`, `merge ONE TWO`, `close NAME`, `total`, `print [NAME]`, `state`. `printer`
+//! hands it standard output to wrap, `through NAME` prints with that, and `no-printer` drops it.
 
 mod bindings;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use bindings::test::ledger::accounts::{self, Account};
+use bindings::test::ledger::accounts::{self, Account, Printer};
 use bindings::wasi::cli::stdout::get_stdout;
 use bindings::{Event, Guest, Reply};
 
 thread_local! {
     static HELD: RefCell<BTreeMap<String, Account>> = const { RefCell::new(BTreeMap::new()) };
+    static PRINTER: RefCell<Option<Printer>> = const { RefCell::new(None) };
 }
 
 struct Agent;
@@ -62,6 +64,18 @@ fn run(held: &mut BTreeMap<String, Account>, words: &[&str]) -> Result<String, S
         ["print", name @ ..] => {
             let account = name.first().map(|name| find(name)).transpose()?;
             accounts::print(account, &get_stdout());
+            String::new()
+        }
+        ["printer"] => {
+            PRINTER.set(Some(Printer::new(get_stdout())));
+            String::new()
+        }
+        ["through", name] => PRINTER.with_borrow(|printer| {
+            printer.as_ref().ok_or("there is no printer")?.print(find(name)?);
+            Ok::<_, String>(String::new())
+        })?,
+        ["no-printer"] => {
+            PRINTER.set(None);
             String::new()
         }
         ["state"] => {
