@@ -219,3 +219,45 @@ pub fn decode<T: Record>(bytes: &[u8]) -> Result<T, JournalError> {
         _ => Err(JournalError::Damaged("no version".into())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Since version 2 handles may stand for a component's own resources, and nothing else has changed.
+    #[test]
+    fn records_of_version_2_are_read_and_newer_ones_are_told() {
+        let about = AgentAbout {
+            component: [7; 32],
+            component_name: "a".into(),
+            world: World::Agent,
+            args: vec!["b".into()],
+            env: Vec::new(),
+            parent: None,
+            max_memory: Some(5),
+            max_cpu: Some(Duration::from_secs(3)),
+        };
+        let generation = GenerationAbout {
+            component: [7; 32],
+            component_name: Some("a".into()),
+            layout: 2,
+            image: None,
+            handles: HandleTable::default(),
+            monotonic: 11,
+            starts: 3,
+            next_start: Start::Resumed,
+        };
+        let of_version = |mut bytes: Vec<u8>, version: u8| {
+            bytes[0] = version;
+            bytes
+        };
+        let older = of_version(encode(&about).unwrap(), 2);
+        assert_eq!(decode::<AgentAbout>(&older), Ok(about));
+        let older = of_version(encode(&generation).unwrap(), 2);
+        let read: GenerationAbout = decode(&older).unwrap();
+        assert_eq!((read.monotonic, read.starts, read.component_name), (11, 3, Some("a".into())));
+        let newer = of_version(encode(&generation).unwrap(), JOURNAL_VERSION + 1);
+        let told = decode::<GenerationAbout>(&newer).map(|_| ());
+        assert_eq!(told, Err(JournalError::Newer { found: JOURNAL_VERSION + 1 }));
+    }
+}
