@@ -22,6 +22,7 @@
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
+//! | [`tables`] | an agent that changes its function table |
 //! | [`upgrade`] | another component for an agent, and what tells it that its memory comes to life |
 //! | [`versions`] | versions of files, rollback, the change feed |
 //! | [`goldens`] | stores and backups that were written earlier |
@@ -51,6 +52,7 @@ mod policies;
 mod rewind;
 mod shared;
 mod stops;
+mod tables;
 mod unreadable;
 mod upgrade;
 mod upkeep;

@@ -1,14 +1,14 @@
 //! Looks through a component for what cannot be captured.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use wasmparser::{
     CanonicalFunction, CanonicalOption, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
-    Operator, Payload, TableType, TypeBounds, TypeRef, ValType,
+    Payload, TableType, TypeBounds, TypeRef,
 };
 
+use super::code::CodeUse;
 use super::limits;
-use super::module::ModuleInfo;
 use super::refuse::{Place, Reason, Refusal};
 use super::rewrite::names;
 
@@ -17,15 +17,6 @@ use super::rewrite::names;
 pub struct Checker {
     refusals: Vec<Refusal>,
     seen: HashSet<(Vec<u32>, Option<u32>, Reason)>,
-}
-
-/// What a module's code does to its data segments.
-#[derive(Default)]
-pub struct SegmentUse {
-    imported_functions: u32,
-    bodies: u32,
-    initialises: BTreeSet<u32>,
-    drops: BTreeMap<u32, Place>,
 }
 
 type Outcome = Result<(), wasmparser::Error>;
@@ -78,7 +69,7 @@ impl Checker {
     }
 
     /// Checks one section of a core module.
-    pub fn module(&mut self, payload: &Payload<'_>, place: &Place, segments: &mut SegmentUse) -> Outcome {
+    pub fn module(&mut self, payload: &Payload<'_>, place: &Place, code: &mut CodeUse) -> Outcome {
         let at = |offset: usize| Place { offset: offset as u64, ..place.clone() };
         match payload {
             Payload::TypeSection(section) => {
@@ -95,11 +86,14 @@ impl Checker {
             Payload::ImportSection(section) => {
                 for item in section.clone().into_imports_with_offsets() {
                     let (offset, import) = item?;
+                    if import.module == names::REFERENCES {
+                        self.refuse(Reason::ReservedName(import.module.to_owned()), at(offset));
+                    }
                     match import.ty {
-                        TypeRef::Func(_) | TypeRef::FuncExact(_) => segments.imported_functions += 1,
+                        TypeRef::Func(_) | TypeRef::FuncExact(_) => {}
                         TypeRef::Memory(ty) => self.memory(&ty, &at(offset)),
                         TypeRef::Table(ty) => self.table(&ty, &at(offset)),
-                        TypeRef::Global(ty) => self.global(&ty, &at(offset)),
+                        TypeRef::Global(ty) => self.global(&ty, &at(offset), code),
                         TypeRef::Tag(_) => self.refuse(Reason::Exceptions, at(offset)),
                     }
                 }
@@ -119,7 +113,7 @@ impl Checker {
             Payload::GlobalSection(section) => {
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, global) = item?;
-                    self.global(&global.ty, &at(offset));
+                    self.global(&global.ty, &at(offset), code);
                 }
             }
             Payload::TagSection(section) => self.refuse(Reason::Exceptions, at(section.range().start)),
@@ -129,48 +123,8 @@ impl Checker {
                     self.reserved(export.name, names::RESERVED_CORE_PREFIX, || at(offset));
                 }
             }
-            Payload::CodeSectionEntry(body) => self.code(body, place, segments)?,
+            Payload::CodeSectionEntry(body) => code.observe(body)?,
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// Checks what can only be told at the end of a core module.
-    pub fn module_end(&mut self, info: &ModuleInfo, segments: SegmentUse) {
-        for (segment, place) in segments.drops {
-            // an active segment is dropped from the start, also in the restored module
-            let is_passive = info.passive_data.binary_search(&segment).is_ok();
-            if is_passive && segments.initialises.contains(&segment) {
-                self.refuse(Reason::DataDrop, place);
-            }
-        }
-    }
-
-    fn code(
-        &mut self,
-        body: &wasmparser::FunctionBody<'_>,
-        place: &Place,
-        segments: &mut SegmentUse,
-    ) -> Outcome {
-        let function = segments.imported_functions + segments.bodies;
-        segments.bodies += 1;
-        for item in body.get_operators_reader()?.into_iter_with_offsets() {
-            let (operator, offset) = item?;
-            let at = || Place { function: Some(function), offset: offset as u64, ..place.clone() };
-            match operator {
-                Operator::TableSet { .. } => self.refuse(Reason::TableChange("table.set"), at()),
-                Operator::TableGrow { .. } => self.refuse(Reason::TableChange("table.grow"), at()),
-                Operator::TableFill { .. } => self.refuse(Reason::TableChange("table.fill"), at()),
-                Operator::TableCopy { .. } => self.refuse(Reason::TableChange("table.copy"), at()),
-                Operator::TableInit { .. } => self.refuse(Reason::TableChange("table.init"), at()),
-                Operator::MemoryInit { data_index, .. } => {
-                    segments.initialises.insert(data_index);
-                }
-                Operator::DataDrop { data_index } => {
-                    segments.drops.entry(data_index).or_insert_with(at);
-                }
-                _ => {}
-            }
         }
         Ok(())
     }
@@ -196,10 +150,8 @@ impl Checker {
         }
     }
 
-    fn global(&mut self, ty: &GlobalType, place: &Place) {
-        if ty.mutable && matches!(ty.content_type, ValType::Ref(_)) {
-            self.refuse(Reason::ReferenceGlobal, place.clone());
-        }
+    fn global(&mut self, ty: &GlobalType, place: &Place, code: &mut CodeUse) {
+        code.moves_references |= ty.mutable && ty.content_type.is_reference_type();
         if ty.shared {
             self.refuse(Reason::Threads("shared global".to_owned()), place.clone());
         }

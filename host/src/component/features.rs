@@ -4,7 +4,8 @@ use wasmparser::types::Types;
 use wasmparser::{Validator, WasmFeatures};
 
 use super::error::ComponentError;
-use super::refuse::{Place, Reason, Refusal};
+use super::place;
+use super::refuse::{Reason, Refusal};
 
 /// What the engine runs and a snapshot covers. A list of what is allowed rather than of what is not:
 /// a proposal that is not known here is refused.
@@ -34,7 +35,7 @@ pub fn validate(wasm: &[u8]) -> Result<Types, ComponentError> {
         Err(error) => error,
     };
     with(wasm, WasmFeatures::all()).map_err(|error| ComponentError::invalid(&error))?;
-    let place = Place { components: Vec::new(), module: None, function: None, offset: error.offset() as u64 };
+    let place = place::at(wasm, error.offset());
     Err(ComponentError::Refused(vec![Refusal {
         reason: Reason::Unsupported(error.message().to_owned()),
         place,

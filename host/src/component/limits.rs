@@ -25,6 +25,16 @@ pub const MAX_GLOBALS: usize = 20_000;
 /// Linear memories that one instance of a component has, at all levels together.
 pub const MAX_MEMORIES: usize = 500;
 
+/// Memories and tables of one module in which tables become memories. It is the validator's own limit of memories.
+pub const MAX_MODULE_MEMORIES: usize = 100;
+
+/// Entries of a table that becomes a memory, and of a module's element segments together. A larger one is refused,
+/// and none grows beyond.
+pub const MAX_TABLE_ENTRIES: usize = 1 << 20;
+
+/// Functions that references are made of, of all core instances of a level together, where references become numbers.
+pub const MAX_REFERENCES: usize = MAX_TABLE_ENTRIES - 1;
+
 /// Accessors of a component. A component that is instantiated twice at every level has two to the
 /// power of its depth.
 pub const MAX_ACCESSORS: usize = 200;

@@ -11,11 +11,13 @@
 //! | [`limits`] | what a hostile binary may make all this do |
 
 mod check;
+mod code;
 mod error;
 mod features;
 mod inspect;
 pub mod limits;
 mod module;
+mod place;
 mod refuse;
 mod rewrite;
 mod scan;

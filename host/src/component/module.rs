@@ -19,6 +19,8 @@ pub struct ModuleInfo {
     pub passive_data: Vec<u32>,
     /// Whether it has a start function.
     pub has_start: bool,
+    /// Whether an instance has to be given its references, which are numbers.
+    pub has_references: bool,
     imported_globals: u32,
     imported_memories: u32,
 }

@@ -1,7 +1,7 @@
 //! What cannot be captured, and where it stands.
 //!
-//! A snapshot holds the linear memories, the mutable globals of number types and the host's own
-//! handle table. Whatever else can change while a guest runs would be lost, so it is refused.
+//! A snapshot holds the linear memories, the mutable globals and the host's own handle table; tables that change and
+//! globals that hold references are made part of that. Whatever else can change while a guest runs would be lost, so it is refused.
 
 use std::fmt;
 
@@ -59,13 +59,13 @@ impl fmt::Display for Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// A function table is changed while the guest runs. (`elem.drop` alone is harmless: only
-    /// `table.init`, which is refused, could tell.)
-    #[error("it changes a function table at run time (`{0}`)")]
-    TableChange(&'static str),
-    /// A passive data segment is both used and dropped: that it was dropped would be forgotten.
-    #[error("it drops a passive data segment that `memory.init` uses (`data.drop`)")]
-    DataDrop,
+    /// References to functions change place at run time, so that they become numbers, and a call by way of a table could
+    /// then find a function of a type that is another one now.
+    #[error(
+        "it changes function tables, and makes calls by way of a table with a function type that differs from another \
+         function's only in `funcref` and `i32`"
+    )]
+    AlikeTypes,
     /// Memory shared between threads.
     #[error("it has a shared memory")]
     SharedMemory,
@@ -75,9 +75,6 @@ pub enum Reason {
     /// Pages that are not 64 KiB.
     #[error("it has a memory with a page size of its own")]
     PageSize,
-    /// A mutable global that holds a reference.
-    #[error("it has a mutable global that holds a reference")]
-    ReferenceGlobal,
     /// Objects on a garbage-collected heap.
     #[error("it uses garbage-collected types")]
     GarbageCollection,

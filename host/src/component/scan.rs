@@ -7,7 +7,8 @@ use wasmparser::component_types::ComponentEntityType;
 use wasmparser::types::TypesRef;
 use wasmparser::{ComponentExternalKind, ComponentTypeRef, Encoding, ExternalKind, Parser, Payload};
 
-use super::check::{Checker, SegmentUse};
+use super::check::Checker;
+use super::code::CodeUse;
 use super::error::ComponentError;
 use super::module::ModuleInfo;
 use super::refuse::{Place, Refusal};
@@ -121,11 +122,11 @@ pub fn without_version(name: &str) -> &str {
 /// # Errors
 /// [`ComponentError::NotWasm`], [`ComponentError::Invalid`] and [`ComponentError::Limit`].
 pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
-    let (mut scan, refusals) = walk(wasm)?;
+    let Walk { mut scan, refusals, code } = walk(wasm)?;
     scan.capturable = match features::validate(wasm) {
         Ok(types) => {
             name_functions(types.as_ref(), &mut scan);
-            if refusals.is_empty() { bookkept(wasm, scan.kind)? } else { Err(refusals) }
+            if refusals.is_empty() { bookkept(wasm, &code, scan.kind)? } else { Err(refusals) }
         }
         Err(ComponentError::Refused(unsupported)) => {
             Err(if refusals.is_empty() { unsupported } else { refusals })
@@ -136,26 +137,40 @@ pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
 }
 
 /// The reasons that only the rewriter's bookkeeping can find.
-fn bookkept(wasm: &[u8], kind: BinaryKind) -> Result<Result<(), Vec<Refusal>>, ComponentError> {
+fn bookkept(
+    wasm: &[u8],
+    code: &[CodeUse],
+    kind: BinaryKind,
+) -> Result<Result<(), Vec<Refusal>>, ComponentError> {
     if kind == BinaryKind::CoreModule {
         return Ok(Ok(()));
     }
-    match rewrite::rewrite_admitted(wasm, rewrite::Variant::Restore).and_then(|it| rewrite::valid(wasm, it)) {
+    let rewritten = rewrite::rewrite_admitted(wasm, code, rewrite::Variant::Restore);
+    match rewritten.and_then(|it| rewrite::valid(wasm, it)) {
         Ok(_) => Ok(Ok(())),
         Err(ComponentError::Refused(refusals)) => Ok(Err(refusals)),
         Err(error) => Err(error),
     }
 }
 
-/// Refuses what cannot be captured, without the rest of a [`Scan`]. For the rewriter.
-pub(super) fn admit(wasm: &[u8]) -> Result<(), ComponentError> {
-    let (_, refusals) = walk(wasm)?;
+/// Refuses what cannot be captured, without the rest of a [`Scan`]. For the rewriter: says what the code of each core
+/// module does.
+pub(super) fn admit(wasm: &[u8]) -> Result<Vec<CodeUse>, ComponentError> {
+    let Walk { refusals, code, .. } = walk(wasm)?;
     match features::validate(wasm) {
         Ok(_) | Err(ComponentError::Refused(_)) if !refusals.is_empty() => {
             Err(ComponentError::Refused(refusals))
         }
-        other => other.map(|_| ()),
+        other => other.map(|_| code),
     }
+}
+
+/// What is found in a file that has been read once.
+struct Walk {
+    scan: Scan,
+    refusals: Vec<Refusal>,
+    /// Of each core module.
+    code: Vec<CodeUse>,
 }
 
 /// One level of the walk.
@@ -165,7 +180,7 @@ struct Level {
     end: usize,
     next_component: u32,
     next_module: u32,
-    module: Option<(ModuleInfo, SegmentUse)>,
+    module: Option<(ModuleInfo, CodeUse)>,
 }
 
 impl Level {
@@ -184,7 +199,7 @@ impl Level {
 }
 
 /// Reads everything once and enforces the limits. Nothing is assumed to be valid yet.
-fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
+fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
     ComponentError::limit("bytes", wasm.len(), limits::MAX_BYTES)?;
     if !wasm.starts_with(b"\0asm") {
         return Err(ComponentError::NotWasm);
@@ -199,6 +214,7 @@ fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
         capturable: Ok(()),
     };
     let mut checker = Checker::default();
+    let mut code = Vec::new();
     let mut types = 0;
     let outermost = Place { components: Vec::new(), module: None, function: None, offset: 0 };
     let mut levels = vec![Level::new(outermost, wasm.len())];
@@ -239,9 +255,9 @@ fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
             }
             Payload::End(_) => {
                 if let Some(done) = levels.pop()
-                    && let Some((info, segments)) = done.module
+                    && let Some((info, of_module)) = done.module
                 {
-                    checker.module_end(&info, segments);
+                    code.push(of_module);
                     scan.modules.push(summary(done.place, &info));
                 }
                 continue;
@@ -257,14 +273,14 @@ fn walk(wasm: &[u8]) -> Result<(Scan, Vec<Refusal>), ComponentError> {
             items(&payload, &mut scan).map_err(invalid)?;
         }
         match &mut level.module {
-            Some((info, segments)) => {
+            Some((info, code)) => {
                 info.observe(&payload).map_err(invalid)?;
-                checker.module(&payload, &level.place, segments).map_err(invalid)?;
+                checker.module(&payload, &level.place, code).map_err(invalid)?;
             }
             None => checker.component(&payload, &level.place).map_err(invalid)?,
         }
     }
-    Ok((scan, checker.finish()))
+    Ok(Walk { scan, refusals: checker.finish(), code })
 }
 
 /// Bounds the types within types before the recursive reader sees them: each such type starts with

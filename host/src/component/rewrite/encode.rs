@@ -8,14 +8,14 @@ use wasm_encoder::reencode::{Error, Reencode, ReencodeComponent};
 use wasm_encoder::{
     Alias, Component, ComponentAliasSection, ComponentDefinedTypeEncoder, ComponentExportKind,
     ComponentExportSection, ComponentExternName, ComponentImportSection, ComponentInstanceSection,
-    ComponentType, ComponentTypeEncoder, ComponentTypeRef, InstanceType, ModuleSection,
+    ComponentType, ComponentTypeEncoder, ComponentTypeRef, InstanceSection, InstanceType, ModuleSection,
     NestedComponentSection, PrimitiveValType, TypeBounds,
 };
 use wasmparser::{ComponentAlias, ComponentInstance, Payload};
 
 use super::resources::{Lift, Needs, Plan, Source};
 use super::scope::{INSTANCE_HOST, Scope, TYPE_DROP, TYPE_HANDLE, TYPE_HOST, Taken};
-use super::{Rewritten, Variant, host, module, names, refused};
+use super::{Rewritten, Variant, host, module, names, recode, refused};
 use crate::component::error::ComponentError;
 use crate::component::module::ModuleInfo;
 use crate::component::refuse::{Place, Reason};
@@ -23,7 +23,12 @@ use crate::component::refuse::{Place, Reason};
 pub(super) type Outcome<T = ()> = Result<T, Error<ComponentError>>;
 
 /// Rewrites the outermost level and all within it.
-pub fn component(wasm: &[u8], variant: Variant, plan: Plan) -> Result<Rewritten, ComponentError> {
+pub fn component(
+    wasm: &[u8],
+    variant: Variant,
+    plan: Plan,
+    recode: recode::Plan<'_>,
+) -> Result<Rewritten, ComponentError> {
     let mut rewriter = Rewriter {
         scopes: Vec::new(),
         variant,
@@ -33,6 +38,9 @@ pub fn component(wasm: &[u8], variant: Variant, plan: Plan) -> Result<Rewritten,
         lifts: plan.lifts.into_iter(),
         drops: Vec::new().into_iter(),
         defined: 0,
+        recode,
+        levels_begun: 0,
+        modules_begun: 0,
     };
     let mut out = Component::new();
     let result = rewriter
@@ -51,7 +59,7 @@ pub fn component(wasm: &[u8], variant: Variant, plan: Plan) -> Result<Rewritten,
     })
 }
 
-pub(super) struct Rewriter {
+pub(super) struct Rewriter<'a> {
     pub(super) scopes: Vec<Scope>,
     pub(super) variant: Variant,
     /// Whether all levels have the host's interface.
@@ -66,13 +74,18 @@ pub(super) struct Rewriter {
     pub(super) drops: IntoIter<Option<(Source, u32)>>,
     /// Resource types that have been defined at all levels.
     pub(super) defined: u32,
+    /// Which core modules are written anew.
+    pub(super) recode: recode::Plan<'a>,
+    /// Levels and core modules that have begun.
+    pub(super) levels_begun: usize,
+    pub(super) modules_begun: usize,
 }
 
 pub(super) fn lost(what: &str) -> Error<ComponentError> {
     Error::UserError(ComponentError::Rewriter(format!("lost track of {what}")))
 }
 
-impl Rewriter {
+impl Rewriter<'_> {
     pub(super) fn scope(&mut self) -> Outcome<&mut Scope> {
         self.scopes.last_mut().ok_or_else(|| lost("the level"))
     }
@@ -121,16 +134,28 @@ fn extern_name<'a>(name: &wasmparser::ComponentExternName<'a>) -> ComponentExter
     ComponentExternName { name: names::flat(name.name), ..ComponentExternName::from(*name) }
 }
 
-impl Reencode for Rewriter {
+impl Reencode for Rewriter<'_> {
     type Error = ComponentError;
 
     /// Core modules are written elsewhere: this is about the core functions of a level.
     fn function_index(&mut self, index: u32) -> Outcome<u32> {
         Ok(self.scope()?.core_functions.get(index))
     }
+
+    fn memory_index(&mut self, index: u32) -> Outcome<u32> {
+        Ok(self.scope()?.core_items.memory(index))
+    }
+
+    fn table_index(&mut self, index: u32) -> Outcome<u32> {
+        Ok(self.scope()?.core_items.table(index))
+    }
+
+    fn global_index(&mut self, index: u32) -> Outcome<u32> {
+        Ok(self.scope()?.core_items.global(index))
+    }
 }
 
-impl ReencodeComponent for Rewriter {
+impl ReencodeComponent for Rewriter<'_> {
     fn component_type_index(&mut self, index: u32) -> u32 {
         index + self.shift()
     }
@@ -153,6 +178,19 @@ impl ReencodeComponent for Rewriter {
 
     fn instance_index(&mut self, index: u32) -> u32 {
         self.scopes.last().map_or(u32::MAX, |scope| scope.core_instances.get(index))
+    }
+
+    fn component_alias<'b>(&mut self, alias: ComponentAlias<'b>) -> Outcome<Alias<'b>> {
+        if let ComponentAlias::CoreInstanceExport { kind, instance_index, name } = alias {
+            let kind = self.scope()?.core_items.kind(kind);
+            let instance = self.instance_index(instance_index);
+            return Ok(Alias::CoreInstanceExport { instance, kind: kind.into(), name });
+        }
+        utils::component_alias(self, alias)
+    }
+
+    fn parse_instance(&mut self, out: &mut InstanceSection, instance: wasmparser::Instance<'_>) -> Outcome {
+        self.core_instance(out, instance)
     }
 
     fn type_bounds(&mut self, bounds: wasmparser::TypeBounds) -> TypeBounds {
@@ -201,7 +239,11 @@ impl ReencodeComponent for Rewriter {
         _: wasmparser::Parser,
         wasm: &[u8],
     ) -> Outcome {
-        let info = ModuleInfo::read(wasm)?;
+        let recoded = self.recode.recode(self.modules_begun, wasm).map_err(Error::UserError)?;
+        self.modules_begun += 1;
+        let wasm = recoded.as_ref().map_or(wasm, |it| &it.wasm);
+        let mut info = ModuleInfo::read(wasm)?;
+        info.has_references = recoded.as_ref().is_some_and(|it| it.has_references);
         let module = module::instrument(wasm, &info, self.variant).map_err(Error::UserError)?;
         out.section(&ModuleSection(&module));
         let scope = self.scope()?;

@@ -12,6 +12,8 @@
 //!   of it, which has the loan noted and settled;
 //! - every level with state gains a core module, its *accessor*, that copies all mutable globals to
 //!   and from a memory of its own; nested components re-export their children's accessors;
+//! - core modules that drop data segments or move references to functions are first written anew, so that these are
+//!   in memories and globals of numbers, too: see [`recode`];
 //! - in the restore variant active data segments are empty and start functions are gone, because
 //!   memories and globals are about to be replaced.
 //!
@@ -27,17 +29,19 @@ mod host;
 mod merge;
 mod module;
 pub(super) mod names;
+mod recode;
 mod resources;
 mod scope;
 mod sections;
 
+use super::code::CodeUse;
 use super::error::ComponentError;
 use super::refuse::{Place, Reason, Refusal};
 use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
 /// were refused before.
-pub const REWRITER_VERSION: u32 = 4;
+pub const REWRITER_VERSION: u32 = 5;
 
 /// What images and tables of handles depend on: which memories an instance has, in which order, what lies where in
 /// those of accessors, and which numbers its own resource types have. Raise it only when that changes for a component
@@ -96,8 +100,8 @@ pub fn load_export(suffix: &str) -> String {
 /// Whatever [`super::scan`] says, [`ComponentError::Refused`] for a component that cannot be captured,
 /// also for one whose rewritten form would be invalid.
 pub fn rewrite(wasm: &[u8], variant: Variant) -> Result<Rewritten, ComponentError> {
-    scan::admit(wasm)?;
-    valid(wasm, rewrite_admitted(wasm, variant)?)
+    let code = scan::admit(wasm)?;
+    valid(wasm, rewrite_admitted(wasm, &code, variant)?)
 }
 
 /// Refuses what came out invalid of `wasm`: it was composed in a way that the rewriter does not follow.
@@ -108,12 +112,17 @@ pub(super) fn valid(wasm: &[u8], rewritten: Rewritten) -> Result<Rewritten, Comp
     }
 }
 
-/// Rewrites a component that has been validated and checked, without validating the outcome.
-pub(super) fn rewrite_admitted(wasm: &[u8], variant: Variant) -> Result<Rewritten, ComponentError> {
+/// Rewrites a component that has been validated and checked, without validating the outcome. `code` is what its core
+/// modules do.
+pub(super) fn rewrite_admitted(
+    wasm: &[u8],
+    code: &[CodeUse],
+    variant: Variant,
+) -> Result<Rewritten, ComponentError> {
     if !wasmparser::Parser::is_component(wasm) {
         return Err(ComponentError::Rewriter("a core module must be wrapped first".to_owned()));
     }
-    encode::component(wasm, variant, resources::plan(wasm)?)
+    encode::component(wasm, variant, resources::plan(wasm)?, recode::Plan::new(wasm, code)?)
 }
 
 fn refused(reason: Reason, place: Place) -> ComponentError {

@@ -11,6 +11,9 @@ pub const RESERVED_INTERFACE_PREFIX: &str = "dormouse:rewrite/";
 /// Exports of a core module that begin so belong to the rewriter.
 pub const RESERVED_CORE_PREFIX: &str = "dormouse:";
 
+/// What an instance gets its references by, where these are numbers.
+pub const REFERENCES: &str = "dormouse:references";
+
 /// Export of a component: `dormouse-save` and a suffix copies the globals of one level to memory.
 pub const SAVE: &str = "dormouse-save";
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::recode::level::CoreItems;
 use super::resources::{Needs, Source};
 use crate::component::module::ModuleInfo;
 
@@ -101,6 +102,8 @@ pub struct Scope {
     pub core_instances: Space,
     /// Core modules.
     pub core_modules: Space,
+    /// The other core items.
+    pub core_items: CoreItems,
     /// Components; none for those that come from outside.
     pub components: Vec<Option<Rc<State>>>,
     /// Core modules of the old component; none for those that come from outside.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use wasm_encoder::reencode::{Reencode, ReencodeComponent};
 use wasm_encoder::{
     Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentExportKind,
-    ComponentImportSection, ComponentTypeRef, ComponentTypeSection,
+    ComponentImportSection, ComponentTypeRef, ComponentTypeSection, InstanceSection, ModuleArg,
 };
 use wasmparser::{
     CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExternalKind, ComponentInstance,
@@ -16,10 +16,10 @@ use wasmparser::{
 use super::encode::{Outcome, Rewriter, lost};
 use super::resources::{self, Source};
 use super::scope::{Scope, State, TYPE_HOST};
-use super::{accessor, glue, host, names};
+use super::{accessor, glue, host, names, recode};
 use crate::component::refuse::Reason;
 
-impl Rewriter {
+impl Rewriter<'_> {
     /// Counts what an import, alias or export adds to an index space.
     pub(super) fn count(&mut self, kind: ComponentExternalKind) -> Outcome {
         let scope = self.scope()?;
@@ -55,6 +55,9 @@ impl Rewriter {
             imports.import(host::INTERFACE, ComponentTypeRef::Instance(TYPE_HOST));
             out.section(&imports);
         }
+        let references = self.recode.level(self.levels_begun);
+        self.levels_begun += 1;
+        recode::level::open(out, &mut scope, references);
         if needs.host {
             glue::lower_host(out, &mut scope);
         }
@@ -76,7 +79,7 @@ impl Rewriter {
             } => {
                 self.scope()?.core_functions.push_old();
             }
-            ComponentAlias::CoreInstanceExport { .. } => {}
+            ComponentAlias::CoreInstanceExport { kind, .. } => self.scope()?.core_items.alias(kind),
             ComponentAlias::Outer { kind, count, index } => match kind {
                 ComponentOuterAliasKind::Type => self.scope()?.types += 1,
                 ComponentOuterAliasKind::CoreType => {}
@@ -179,6 +182,37 @@ impl Rewriter {
         Ok(())
     }
 
+    /// Writes a core instance, with its references where these are numbers.
+    pub(super) fn core_instance(
+        &mut self,
+        out: &mut InstanceSection,
+        instance: wasmparser::Instance<'_>,
+    ) -> Outcome {
+        match instance {
+            wasmparser::Instance::Instantiate { module_index, args } => {
+                let mut new = Vec::with_capacity(args.len() + 1);
+                for arg in &args {
+                    new.push((arg.name, ModuleArg::Instance(self.instance_index(arg.index))));
+                }
+                let scope = self.scope()?;
+                let module = scope.modules.get(module_index as usize).ok_or_else(|| lost("a core module"))?;
+                if module.as_ref().is_some_and(|module| module.has_references) {
+                    new.push(scope.core_items.references());
+                }
+                out.instantiate(self.module_index(module_index), new);
+            }
+            wasmparser::Instance::FromExports(exports) => {
+                let mut new = Vec::with_capacity(exports.len());
+                for export in &exports {
+                    let index = self.external_index(export.kind, export.index)?;
+                    new.push((export.name, self.scope()?.core_items.kind(export.kind).into(), index));
+                }
+                out.export_items(new);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds what the resource types need that a section has defined.
     pub(super) fn define_resources(
         &mut self,
@@ -213,6 +247,7 @@ impl Rewriter {
                             CanonicalOption::Memory(memory) => Some(*memory),
                             _ => None,
                         });
+                        let memory = memory.map(|memory| self.memory_index(memory)).transpose()?;
                         flush(out, &mut functions);
                         lifted = glue::stand_before(out, self.scope()?, &lift, lifted, memory);
                     }

@@ -159,6 +159,69 @@ fn instances_that_multiply() {
     exceeds(&wat(&text), "stateful components");
 }
 
+/// A module that changes a table, with so many functions of which it makes references.
+fn referencing(functions: usize) -> Vec<u8> {
+    let all: Vec<String> = (0..functions).map(|n| n.to_string()).collect();
+    let bodies = "(func)".repeat(functions);
+    let change = "(func (table.set (i32.const 0) (ref.null func)))";
+    wat(&format!("(module (table 1 funcref) (elem func {}) {bodies} {change})", all.join(" ")))
+}
+
+#[test]
+fn too_many_references() {
+    let module = referencing(20_000);
+    let mut component = we::ComponentBuilder::default();
+    let module = component.core_module_raw(None, &module);
+    for _ in 0..60 {
+        component.core_instantiate::<[(&str, we::ModuleArg); 0]>(None, module, []);
+    }
+    exceeds(&component.finish(), "references to functions");
+}
+
+#[test]
+fn tables_that_change_and_are_too_large() {
+    let change = "(func (table.set (i32.const 0) (ref.null func)))";
+    let large = limits::MAX_TABLE_ENTRIES + 1;
+    exceeds(&component_of(&format!("(table {large} funcref) {change}")), "entries of a table");
+    assert!(scan(&component_of(&format!("(table {large} funcref)"))).unwrap().capturable.is_ok());
+    let many = format!("(table 0 funcref) {} (memory 0)", "(table 0 funcref) ".repeat(99));
+    exceeds(&component_of(&format!("{many} {change}")), "memories and tables of a module");
+
+    let items =
+        "(elem func) ".repeat(3) + &format!("(elem func {})", "0 ".repeat(limits::MAX_TABLE_ENTRIES + 1));
+    exceeds(&component_of(&format!("(table 1 funcref) {items} {change}")), "entries of element segments");
+}
+
+#[test]
+fn a_million_functions() {
+    let mut module = we::Module::new();
+    let mut types = we::TypeSection::new();
+    types.ty().function([], []);
+    let (mut functions, mut code) = (we::FunctionSection::new(), we::CodeSection::new());
+    let mut body = we::Function::new([]);
+    body.instructions().end();
+    for _ in 0..1_000_000 {
+        functions.function(0);
+        code.function(&body);
+    }
+    module.section(&types).section(&functions).section(&code);
+    let mut component = we::ComponentBuilder::default();
+    component.core_module_raw(None, &module.finish());
+    let wasm = component.finish();
+    assert!(scan(&wasm).unwrap().capturable.is_ok());
+    assert!(rewrite(&wasm, Variant::Restore).unwrap().wasm.len() > 4_000_000);
+}
+
+#[test]
+fn segments_without_end() {
+    // one more than the validator allows once the empty one is added
+    let segments = "(data \"x\") ".repeat(100_000);
+    let code = "(func (memory.init 0 (i32.const 0) (i32.const 0) (i32.const 1)) (data.drop 0))";
+    let wasm = component_of(&format!("(memory 1) {segments} {code}"));
+    let refusals = scan(&wasm).unwrap().capturable.unwrap_err();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+}
+
 #[test]
 fn too_much_state() {
     let globals = "(global (mut i32) (i32.const 0)) ".repeat(limits::MAX_GLOBALS + 1);

@@ -215,3 +215,39 @@ fn debug_names_survive_and_other_custom_sections_do_not() {
     let [boot, _] = both(&wasm);
     assert_eq!(custom(&boot.wasm), ["name"]);
 }
+
+/// The code section of the first core module.
+fn code(wasm: &[u8]) -> &[u8] {
+    let found = Parser::new(0).parse_all(wasm).find_map(|payload| match payload.unwrap() {
+        Payload::CodeSectionStart { range, .. } => Some(&wasm[range]),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+#[test]
+fn code_that_moves_no_references_stays_as_it_is() {
+    let wasm = component_of(
+        r#"(memory 1) (table 2 funcref) (elem (i32.const 0) $f $f) (elem $e func $f) (data $d (i32.const 0) "x")
+        (data $p "y") (data $q "z") (global funcref (ref.func $f))
+        (func $f (drop (table.get 0 (i32.const 0))) (drop (ref.func $f)) (elem.drop $e))
+        (func (memory.init $d (i32.const 0) (i32.const 0) (i32.const 0)) (data.drop $d) (data.drop $q)
+            (memory.init $p (i32.const 0) (i32.const 0) (i32.const 1)))"#,
+    );
+    for rewritten in both(&wasm) {
+        assert_eq!(code(&rewritten.wasm), code(&wasm));
+        assert_eq!((rewritten.memories, rewritten.globals), (2, 0));
+    }
+}
+
+#[test]
+fn tables_that_change_become_memories_and_what_was_dropped_a_global() {
+    let change = "(table 2 funcref) (table 3 funcref) (global (mut funcref) (ref.null func)) (elem $e func) (data $d \"x\")";
+    let code = "(func (table.init $e (i32.const 0) (i32.const 0) (i32.const 0)) (elem.drop $e))";
+    let [boot, _] = both(&component_of(&format!("{change} {code}")));
+    // two tables and the accessor's own; the global, and one for the element segment
+    assert_eq!((boot.memories, boot.globals), (3, 2));
+    let code = "(func (memory.init $d (i32.const 0) (i32.const 0) (i32.const 0)) (data.drop $d))";
+    let [boot, _] = both(&component_of(&format!("(memory 1) (data $d \"x\") {code}")));
+    assert_eq!((boot.memories, boot.globals), (2, 1));
+}

@@ -4,6 +4,7 @@
 //! - [`Steady`]: an instance of the boot variant that lives on;
 //! - [`Paused`]: an image that is resumed for every call, in an instance of the restore variant, and taken again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -33,6 +34,8 @@ pub struct Ended {
     pub traps: u64,
     /// It ended before all calls were made.
     pub early: bool,
+    /// It has tables that are compared, because they can change.
+    pub tables: bool,
 }
 
 /// What is done wrong on purpose, to see that it is noticed.
@@ -108,7 +111,7 @@ impl Bench {
         let image = unsafe { images.capture_flat(&steady.memories, &name)? };
         let restore = Machine::new(&self.restore, &rewritten[1])?;
         let mut paused = Paused { images, image, restore, agent: id(), generation: 0, mistake, ready: None };
-        compare_memories(&parts, &mut plain, &steady)?;
+        ended.tables = compare_state(&parts, &mut plain, &steady)? > 0;
         let functions = functions(&parts);
         for _ in 0..CALLS {
             let index = random.below(functions.len());
@@ -139,7 +142,7 @@ impl Bench {
                 break;
             }
             steady.save().await?;
-            compare_memories(&parts, &mut plain, &steady)?;
+            compare_state(&parts, &mut plain, &steady)?;
             for (index, (a, b)) in steady.memories.iter().zip(&live.memories).enumerate() {
                 // SAFETY: both instances are owned here, and no call of them is under way.
                 let (a, b) = unsafe { (a.bytes(), b.bytes()) };
@@ -356,12 +359,19 @@ async fn call(live: &mut Live, index: usize, function: &Function, arguments: &[u
     }
 }
 
-/// The memories that the original modules define, beside those of the instance: the same, accessors' apart.
-fn compare_memories(parts: &[Part], plain: &mut Plain, steady: &Live) -> Result<(), Failed> {
+/// The memories and tables that the original modules define, beside the memories of the instance: the same,
+/// accessors' apart. Tables are memories there, where they can change. Gives how many tables these are.
+fn compare_state(parts: &[Part], plain: &mut Plain, steady: &Live) -> Result<usize, Failed> {
     let mut rest: &[Arc<SlotMemory>] = &steady.memories;
+    let memories = |part: &Part| if let Part::Core(core, _) = part { core.memories.len() } else { 1 };
+    let has_tables = rest.len() > parts.iter().map(memories).sum();
+    // by level, as far as known: which function each number stands for
+    let mut references: HashMap<u32, usize> = HashMap::new();
+    let mut tables = 0;
     for (index, part) in parts.iter().enumerate() {
         let Part::Core(core, _) = part else {
             rest = rest.split_first().map_or(&[], |(_, rest)| rest);
+            references.clear();
             continue;
         };
         let instance = plain.instances[index].expect("it is a core instance");
@@ -378,8 +388,41 @@ fn compare_memories(parts: &[Part], plain: &mut Plain, steady: &Live) -> Result<
                 return differ(&format!("memory {name} of part {index} at {at:?}"), a.len(), b.len());
             }
         }
+        for name in core.tables.iter().filter(|_| has_tables) {
+            let Some((slot, others)) = rest.split_first() else {
+                return differ("tables", "more", "none");
+            };
+            rest = others;
+            tables += 1;
+            let table = instance.get_table(&mut plain.store, name).expect("it is exported");
+            // SAFETY: the same.
+            let words: Vec<u32> = unsafe { slot.bytes() }
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
+                .collect();
+            let size = table.size(&plain.store);
+            if u64::from(words[0]) != size {
+                return differ(&format!("size of table {name} of part {index}"), size, words[0]);
+            }
+            for (at, number) in (0..size).zip(&words[2..]) {
+                let entry = table.get(&mut plain.store, at).expect("it is in the table");
+                let function = entry.as_func().expect("it is of functions");
+                let function = function.map_or(0, |function| function.to_raw(&mut plain.store) as usize);
+                let known = *references.entry(*number).or_insert(function);
+                if known != function || (function == 0) != (*number == 0) {
+                    return differ(
+                        &format!("table {name} of part {index} at {at}"),
+                        function,
+                        (number, known),
+                    );
+                }
+            }
+            if words[2 + size as usize..].iter().any(|word| *word != 0) {
+                return differ(&format!("table {name} of part {index} behind its end"), 0, "not zero");
+            }
+        }
     }
-    if rest.is_empty() { Ok(()) } else { differ("memories", "none", rest.len()) }
+    if rest.is_empty() { Ok(tables) } else { differ("memories", "none", rest.len()) }
 }
 
 fn id() -> Uuid {

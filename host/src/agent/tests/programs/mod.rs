@@ -1,14 +1,15 @@
 //! Random programs: rewritten, paused after every call and resumed elsewhere, they do what they would have done.
 //!
 //! wasm-smith makes core modules from a seed; [`shape`] dresses them as a component of several levels and
-//! instances. Each program runs on three [`machines`] at once, and after every call all three stand alike.
+//! instances; [`written`] has some that are written by hand. Each program runs on three [`machines`] at once, and after every call all three stand alike.
 
 mod machines;
 mod random;
 mod shape;
+mod written;
 
 use super::super::AgentError;
-use crate::component::{ComponentError, Reason};
+use crate::component::{ComponentError, Reason, Variant, inspect, rewrite};
 use crate::image::DirtyTracking;
 
 use self::machines::{Bench, Mistake};
@@ -26,6 +27,7 @@ struct Tally {
     programs: u32,
     refused: u32,
     ended_early: u32,
+    with_tables: u32,
     calls: u64,
     restores: u64,
     traps: u64,
@@ -50,6 +52,7 @@ fn run(seeds: impl Iterator<Item = u64>) -> Tally {
                 tally.restores += ended.restores;
                 tally.traps += ended.traps;
                 tally.ended_early += u32::from(ended.early);
+                tally.with_tables += u32::from(ended.tables);
             }
             Err(Failed::Refused(_)) => tally.refused += 1,
             Err(Failed::Differs(what)) => panic!("seed {seed}: {what}\n{program:?}"),
@@ -95,6 +98,7 @@ fn share(number: u64) {
     println!("{tally:?}");
     assert!(tally.refused * 10 <= tally.programs, "most programs can be captured: {tally:?}");
     assert!(tally.ended_early * 2 <= tally.programs, "most programs run to their end: {tally:?}");
+    assert!(tally.with_tables * 10 >= tally.programs, "some change tables: {tally:?}");
     assert!(tally.calls > 3 * u64::from(tally.programs), "they are called: {tally:?}");
 }
 
@@ -125,6 +129,40 @@ fn the_same_seed_is_the_same_program() {
     let program = |seed| Program::new(&mut Random::new(seed)).component();
     assert_eq!(program(7), program(7));
     assert_ne!(program(7), program(8));
+}
+
+/// What is read of a file that was tampered with and what is written of it agree, whatever is in it: what the rewriter
+/// gives out it has validated.
+#[test]
+fn damaged_programs_are_refused_or_written_anew() {
+    let (mut refused, mut written) = (0, 0);
+    for seed in 0..programs() / 10 {
+        let mut random = Random::new(seed);
+        let wasm = Program::new(&mut random).component();
+        for _ in 0..20 {
+            let mut damaged = wasm.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.below(damaged.len());
+                match random.below(4) {
+                    0 => damaged.truncate(at.max(1)),
+                    1 => damaged[at] = random.next() as u8,
+                    2 => damaged[at] ^= 1 << random.below(8),
+                    _ => {
+                        let from = random.below(damaged.len());
+                        let len = random.below(16).min(damaged.len() - at.max(from));
+                        damaged.copy_within(from..from + len, at);
+                    }
+                }
+            }
+            let capturable = inspect(&damaged).is_ok_and(|report| report.capturable && report.components > 0);
+            for variant in [Variant::Boot, Variant::Restore] {
+                let rewritten = rewrite(&damaged, variant);
+                assert_eq!(rewritten.is_ok(), capturable, "seed {seed}: {:?}", rewritten.err());
+            }
+            *if capturable { &mut written } else { &mut refused } += 1;
+        }
+    }
+    assert!(refused > 0 && written > 0, "{refused} refused, {written} written");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use arbitrary::Unstructured;
+use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
     ComponentBuilder, ComponentExportKind, ComponentValType, ExportKind, ImportSection, Module, ModuleArg,
     PrimitiveValType, TypeSection,
 };
 use wasm_smith::{Config, InstructionKind, InstructionKinds};
-use wasmparser::{ExternalKind, Parser, Payload, TypeRef, ValType};
+use wasmparser::{AbstractHeapType, ExternalKind, Parser, Payload, TypeRef, ValType};
 
 use super::random::Random;
 
@@ -28,6 +29,8 @@ pub struct Core {
     pub functions: Vec<Function>,
     /// Exported names of the memories that it defines, in order.
     pub memories: Vec<String>,
+    /// The same of tables.
+    pub tables: Vec<String>,
     /// What another module can import of it.
     exports: Option<Vec<u8>>,
 }
@@ -200,11 +203,12 @@ fn is_liftable(ty: ValType) -> bool {
 }
 
 fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
-    use InstructionKind::{Control, Memory, Numeric, Parametric, Variable, Vector};
+    use InstructionKind::{Control, Memory, Numeric, Parametric, Reference, Table, Variable, Vector};
+    let references = random.once_in(2);
     Config {
         available_imports: available.map(<[u8]>::to_vec),
         allowed_instructions: InstructionKinds::new(&[
-            Numeric, Vector, Parametric, Variable, Memory, Control,
+            Numeric, Vector, Parametric, Variable, Memory, Control, Reference, Table,
         ]),
         allow_start_export: random.once_in(3),
         // else most would end at their first call
@@ -214,13 +218,13 @@ fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
         gc_enabled: false,
         threads_enabled: false,
         memory64_enabled: false,
-        reference_types_enabled: false,
+        reference_types_enabled: references,
         shared_everything_threads_enabled: false,
         memory_max_size_required: true,
         max_memory32_bytes: 1 << 21,
         min_memories: u32::from(!random.once_in(8)),
         max_memories: 1 + random.below(3),
-        max_tables: 1,
+        max_tables: if references { 3 } else { 1 },
         max_table_elements: 100,
         table_max_size_required: true,
         min_funcs: 3,
@@ -245,14 +249,15 @@ impl Core {
         let bytes = random.bytes(SEED_BYTES);
         let mut module = wasm_smith::Module::new(config, &mut Unstructured::new(&bytes)).ok()?;
         module.ensure_termination(FUEL).ok()?;
-        Some(Self::read(module.to_bytes(), available.is_none()))
+        Some(Self::read(functions_alone(&module.to_bytes()), available.is_none()))
     }
 
-    fn read(wasm: Vec<u8>, is_importable: bool) -> Self {
+    /// A module that exports all it has, from which another one can import, if that is wanted.
+    pub fn read(wasm: Vec<u8>, is_importable: bool) -> Self {
         let mut types = Vec::new();
         let (mut functions, mut memories, mut globals, mut tables) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut imported_memories, mut exports) = (0, Vec::new());
+        let (mut imported_memories, mut imported_tables, mut exports) = (0, 0, Vec::new());
         for payload in Parser::new(0).parse_all(&wasm) {
             match payload.unwrap() {
                 Payload::TypeSection(section) => {
@@ -269,6 +274,7 @@ impl Core {
                         }
                     }
                     imported_memories = memories.len();
+                    imported_tables = tables.len();
                 }
                 Payload::FunctionSection(section) => {
                     functions.extend(section.into_iter().map(Result::unwrap));
@@ -294,6 +300,7 @@ impl Core {
             all_types.ty().func_type(&wasm_encoder::FuncType::try_from(ty.clone()).unwrap());
         }
         let mut defined = vec![None; memories.len() - imported_memories];
+        let mut defined_tables = vec![None; tables.len() - imported_tables];
         for (name, kind, index) in &exports {
             let index = *index as usize;
             let entity = match kind {
@@ -318,7 +325,12 @@ impl Core {
                     wasm_encoder::EntityType::Memory(memories[index].into())
                 }
                 ExternalKind::Global => wasm_encoder::EntityType::Global(globals[index].try_into().unwrap()),
-                ExternalKind::Table => wasm_encoder::EntityType::Table(tables[index].try_into().unwrap()),
+                ExternalKind::Table => {
+                    if let Some(of) = index.checked_sub(imported_tables) {
+                        defined_tables[of] = Some(name.clone());
+                    }
+                    wasm_encoder::EntityType::Table(tables[index].try_into().unwrap())
+                }
                 other => unreachable!("{other:?} is not exported"),
             };
             all_imports.import(FROM, name, entity);
@@ -328,7 +340,29 @@ impl Core {
             module.section(&all_types).section(&all_imports);
             module.finish()
         });
-        let memories = defined.into_iter().map(|name| name.expect("everything is exported")).collect();
-        Self { wasm, functions: liftable, memories, exports: importable }
+        let names = |defined: Vec<Option<String>>| -> Vec<String> {
+            defined.into_iter().map(|name| name.expect("everything is exported")).collect()
+        };
+        let (memories, tables) = (names(defined), names(defined_tables));
+        Self { wasm, functions: liftable, memories, tables, exports: importable }
     }
+}
+
+/// The same module with references to functions in place of those to the host's objects, which the engine has not.
+fn functions_alone(wasm: &[u8]) -> Vec<u8> {
+    struct Functions;
+    impl Reencode for Functions {
+        type Error = std::convert::Infallible;
+
+        fn abstract_heap_type(
+            &mut self,
+            ty: AbstractHeapType,
+        ) -> Result<wasm_encoder::AbstractHeapType, Error> {
+            let ty = if ty == AbstractHeapType::Extern { AbstractHeapType::Func } else { ty };
+            Ok(utils::abstract_heap_type(self, ty))
+        }
+    }
+    let mut module = Module::new();
+    Functions.parse_core_module(&mut module, Parser::new(0), wasm).unwrap();
+    module.finish()
 }
