@@ -1,5 +1,7 @@
 //! One chunk or node as bytes: it describes itself, and can be copied anywhere as it is.
 
+use std::borrow::Cow;
+
 use crate::chunks::{FrameKind, MAX_FRAME};
 use crate::id::Hash;
 
@@ -30,14 +32,41 @@ impl FrameHeader {
     }
 }
 
-/// The frame that holds `plain`. Compressed where that saves at least an eighth.
-pub(super) fn encode(kind: FrameKind, plain: &[u8], hash: &Hash) -> Vec<u8> {
+/// `plain` as it is stored, and how: compressed where that saves at least an eighth.
+pub(crate) fn pack(plain: &[u8]) -> (u8, Cow<'_, [u8]>) {
     let packed = lz4_flex::block::compress(plain);
-    let (codec, stored) = if packed.len() <= plain.len() - plain.len().div_ceil(8) {
-        (LZ4, &packed[..])
+    if packed.len() <= plain.len() - plain.len().div_ceil(8) {
+        (LZ4, packed.into())
     } else {
-        (PLAIN, plain)
+        (PLAIN, plain.into())
+    }
+}
+
+/// Whether content of `plain` bytes can be `stored` bytes long by this codec.
+pub(crate) fn can_be(codec: u8, plain: usize, stored: usize) -> Result<(), &'static str> {
+    let fits = match codec {
+        PLAIN => stored == plain,
+        LZ4 => stored < plain,
+        _ => return Err("the frame has an unknown codec"),
     };
+    if fits && plain <= MAX_FRAME { Ok(()) } else { Err("the frame's lengths do not add up") }
+}
+
+/// The `plain` bytes that `stored` are, by a codec with which they [can be](can_be) these.
+pub(crate) fn unpack(codec: u8, plain: usize, stored: &[u8]) -> Result<Vec<u8>, &'static str> {
+    if codec != LZ4 {
+        return Ok(stored.to_vec());
+    }
+    let mut unpacked = vec![0; plain];
+    match lz4_flex::block::decompress_into(stored, &mut unpacked) {
+        Ok(len) if len == plain => Ok(unpacked),
+        Ok(_) | Err(_) => Err("the content does not unpack"),
+    }
+}
+
+/// The frame that holds `plain`.
+pub(super) fn encode(kind: FrameKind, plain: &[u8], hash: &Hash) -> Vec<u8> {
+    let (codec, stored) = pack(plain);
     let mut frame = Vec::with_capacity(FRAME_HEADER + stored.len());
     frame.extend_from_slice(&FRAME_MAGIC);
     frame.extend_from_slice(&[FRAME_VERSION, kind as u8, codec, 0]);
@@ -47,7 +76,7 @@ pub(super) fn encode(kind: FrameKind, plain: &[u8], hash: &Hash) -> Vec<u8> {
     frame.extend_from_slice(&[0; 32]);
     frame.extend_from_slice(&hash.0);
     frame.extend_from_slice(&[0; 4]);
-    frame.extend_from_slice(stored);
+    frame.extend_from_slice(&stored);
     let sum = checksum(&frame);
     frame[CHECKSUM_AT..FRAME_HEADER].copy_from_slice(&sum.to_le_bytes());
     frame
@@ -78,14 +107,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader, &'static str> {
         plain: u32_at(header, 8),
         stored: u32_at(header, 12),
     };
-    let fits = match found.codec {
-        PLAIN => found.stored == found.plain,
-        LZ4 => found.stored < found.plain,
-        _ => return Err("the frame has an unknown codec"),
-    };
-    if !fits || found.plain > MAX_FRAME {
-        return Err("the frame's lengths do not add up");
-    }
+    can_be(found.codec, found.plain, found.stored)?;
     Ok(found)
 }
 
@@ -97,15 +119,7 @@ pub(super) fn is_sound(frame: &[u8]) -> bool {
 /// The plain content of `frame`, the whole of it, which hashes to what the header says.
 pub(super) fn plain(header: &FrameHeader, frame: &[u8], key: &[u8; 32]) -> Result<Vec<u8>, &'static str> {
     let stored = frame.get(FRAME_HEADER..header.frame_len()).ok_or("a frame is cut off")?;
-    let plain = if header.codec == LZ4 {
-        let mut plain = vec![0; header.plain];
-        match lz4_flex::block::decompress_into(stored, &mut plain) {
-            Ok(len) if len == plain.len() => plain,
-            Ok(_) | Err(_) => return Err("the content does not unpack"),
-        }
-    } else {
-        stored.to_vec()
-    };
+    let plain = unpack(header.codec, header.plain, stored)?;
     if Hash::of(key, &plain) != header.hash {
         return Err("the content does not hash to its address");
     }

@@ -42,6 +42,7 @@ use append::{Full, Writer};
 use cache::Cache;
 pub use error::SegmentError;
 use frame::FRAME_HEADER;
+pub(crate) use frame::{can_be, pack, unpack};
 use index::{Index, MANY_RECENT};
 pub(crate) use marks::{FrameTable, Marks};
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// Takes name and id, and mounts what the agent mounts.
-    fn reserve(
+    pub(super) fn reserve(
         self: &Arc<Self>,
         id: AgentId,
         name: &str,

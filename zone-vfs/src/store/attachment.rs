@@ -32,21 +32,29 @@ const LEAF: usize = 128;
 const LEAF_BITS: usize = LEAF / 8;
 const VERSION: u8 = 1;
 /// Bytes that one leaf stands for.
-const LEAF_BYTES: u64 = (LEAF * ATTACHMENT_CHUNK) as u64;
+pub(super) const LEAF_BYTES: u64 = (LEAF * ATTACHMENT_CHUNK) as u64;
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Root {
+/// What an attachment is made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Root {
     version: u8,
-    len: u64,
-    about: Vec<u8>,
+    pub len: u64,
+    pub about: Vec<u8>,
     /// One for each stretch; none where all of it is zeros.
-    leaves: Vec<Option<Hash>>,
+    pub leaves: Vec<Option<Hash>>,
 }
 
 impl Root {
-    fn read(payload: &Payload, chunks: &dyn ChunkStore) -> Result<Self, StoreError> {
+    pub fn read(payload: &Payload, chunks: &dyn ChunkStore) -> Result<Self, StoreError> {
+        Self::decode(&blob::get(chunks, payload)?)
+    }
+
+    pub fn encode(&self) -> Result<Vec<u8>, StoreError> {
+        postcard::to_stdvec(self).map_err(|e| StoreError::Encoding(e.to_string()))
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let wrong = |reason: &str| StoreError::Encoding(format!("an attachment: {reason}"));
-        let bytes = blob::get(chunks, payload)?;
         match bytes.first() {
             Some(&VERSION) => {}
             Some(&found) if found > VERSION => {
@@ -54,7 +62,7 @@ impl Root {
             }
             _ => return Err(wrong("it has no version")),
         }
-        let root: Self = postcard::from_bytes(&bytes).map_err(|e| wrong(&e.to_string()))?;
+        let root: Self = postcard::from_bytes(bytes).map_err(|e| wrong(&e.to_string()))?;
         let leaves = root.len.div_ceil(LEAF_BYTES);
         if root.len > MAX_ATTACHMENT
             || root.leaves.len() as u64 != leaves
@@ -66,8 +74,20 @@ impl Root {
     }
 }
 
+/// A leaf with other addresses, which `chunk` gives.
+pub(super) fn translate_leaf(
+    leaf: &[u8],
+    mut chunk: impl FnMut(&Hash) -> Result<Hash, StoreError>,
+) -> Result<Vec<u8>, StoreError> {
+    let mut translated = leaf.get(..LEAF_BITS).unwrap_or_default().to_vec();
+    for (_, hash) in read_leaf(leaf)? {
+        translated.extend_from_slice(&chunk(&hash)?.0);
+    }
+    Ok(translated)
+}
+
 /// The chunks of a leaf: which of the stretch, and the address.
-fn read_leaf(bytes: &[u8]) -> Result<Vec<(usize, Hash)>, StoreError> {
+pub(super) fn read_leaf(bytes: &[u8]) -> Result<Vec<(usize, Hash)>, StoreError> {
     let wrong = || StoreError::Encoding("a part of an attachment has another length than it states".into());
     let (bits, addresses) = bytes.split_at_checked(LEAF_BITS).ok_or_else(wrong)?;
     let set = (0..LEAF).filter(|at| bits[at / 8] & (1 << (at % 8)) != 0);
@@ -194,8 +214,7 @@ fn put(segments: &Segments, about: &[u8], len: u64, fill: Fill<'_>) -> Result<Pu
         needs.push(leaf);
     }
     let root = Root { version: VERSION, len, about: about.to_vec(), leaves };
-    let bytes = postcard::to_stdvec(&root).map_err(|e| StoreError::Encoding(e.to_string()))?;
-    let root = blob::put_stored(segments, &bytes)?;
+    let root = blob::put_stored(segments, &root.encode()?)?;
     needs.extend_from_slice(root.needs());
     Ok(Put { root, needs })
 }

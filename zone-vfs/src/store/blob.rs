@@ -12,7 +12,7 @@ pub const INLINE: usize = 16 << 10;
 /// A larger payload of an embedder's is refused. Bytes.
 pub const MAX_PAYLOAD: usize = 64 << 20;
 /// Bytes of one piece.
-const PIECE: usize = MAX_FRAME / 4;
+pub(super) const PIECE: usize = MAX_FRAME / 4;
 
 /// Stores what is too large for a record.
 pub(super) fn put(chunks: &dyn ChunkStore, bytes: &[u8]) -> Result<Payload, ChunkError> {

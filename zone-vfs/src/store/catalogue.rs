@@ -92,11 +92,11 @@ pub(super) struct StoredGeneration {
     pub number: GenerationNumber,
     pub cause: Cause,
     pub about: Payload,
-    turn: Turn,
+    pub turn: Turn,
     pub at: Timestamp,
     pub roots: Vec<StoredRoot>,
     pub attachment: Option<Payload>,
-    is_pinned: bool,
+    pub is_pinned: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub(super) struct StoredState {
     role: Role,
     name: String,
     pub about: Payload,
-    created: Timestamp,
+    pub created: Timestamp,
     parent: Option<(AgentId, GenerationNumber)>,
     epoch: Epoch,
     sequence: Sequence,
@@ -114,16 +114,50 @@ pub(super) struct StoredState {
     /// What was synced, what was committed, and whether the first has changes that the second has not.
     pub zones: Vec<(StoredRoot, StoredRoot, bool)>,
     pub turn: Option<OpenTurn>,
-    last_turn: Turn,
+    pub last_turn: Turn,
     pub generations: Vec<StoredGeneration>,
-    next_generation: GenerationNumber,
+    pub next_generation: GenerationNumber,
     pub head: GenerationNumber,
     /// The turns that are over, but for the latest.
     pub history: Vec<Piece>,
     /// The latest turns that are over.
     pub latest: Vec<TurnRecord>,
     /// What was forgotten and the head may still hold.
-    forgotten: Vec<ForgottenFile>,
+    pub forgotten: Vec<ForgottenFile>,
+}
+
+impl StoredState {
+    /// Of an agent that has no record yet, and no generation or turn.
+    pub fn of_new(name: String, about: Payload, created: Timestamp, specs: Vec<ZoneSpec>) -> Self {
+        Self {
+            version: VERSION,
+            role: Role::Agent,
+            name,
+            about,
+            created,
+            parent: None,
+            epoch: Epoch(0),
+            sequence: Sequence(0),
+            digest: ChainDigest::default(),
+            specs,
+            zones: Vec::new(),
+            turn: None,
+            last_turn: Turn(0),
+            generations: Vec::new(),
+            next_generation: GenerationNumber(0),
+            head: GenerationNumber(0),
+            history: Vec::new(),
+            latest: Vec::new(),
+            forgotten: Vec::new(),
+        }
+    }
+
+    /// Writes it, for an agent of this id.
+    pub fn write(&self, id: AgentId, segments: &Segments) -> Result<StoredAgent, StoreError> {
+        let state = blob::put_stored(segments, &postcard::to_stdvec(self).map_err(encoding)?)?;
+        let (name, epoch, sequence) = (self.name.clone(), self.epoch, self.sequence);
+        Ok(StoredAgent { id, name, epoch, sequence, state: Some(state), carried: Vec::new() })
+    }
 }
 
 /// A generation's payload of more bytes than this is written once, not with the state each time.

@@ -61,7 +61,24 @@ impl Shared {
         if let Some(reason) = self.log.poisoned() {
             return Err(CommitError::Poisoned(reason).into());
         }
-        let made = self.write_checkpoint(first);
+        let made = self.write_checkpoint(first, None);
+        self.checkpointed_or_poisoned(made)
+    }
+
+    /// Makes a checkpoint with one agent more, whose state is written and whose name is reserved: it is there when this
+    /// is durable, and otherwise never was.
+    pub(super) fn checkpoint_with_agent(self: &Arc<Self>, agent: StoredAgent) -> Result<(), StoreError> {
+        if let Some(reason) = self.log.poisoned() {
+            return Err(CommitError::Poisoned(reason).into());
+        }
+        let made = self.write_checkpoint(|| Ok(()), Some(agent));
+        self.checkpointed_or_poisoned(made).map(drop)
+    }
+
+    fn checkpointed_or_poisoned<R>(
+        &self,
+        made: Result<(Hash, R), StoreError>,
+    ) -> Result<(Hash, R), StoreError> {
         if let Err(StoreError::Superblock(SuperblockError::Poisoned(reason))) = &made {
             self.log.poison(reason.clone());
         }
@@ -73,6 +90,7 @@ impl Shared {
     fn write_checkpoint<R>(
         self: &Arc<Self>,
         first: impl FnOnce() -> Result<R, StoreError>,
+        new: Option<StoredAgent>,
     ) -> Result<(Hash, R), StoreError> {
         let mut superblock = self.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let (position, done, Taking { states, shared, removed, purge }) = self.gate.stopped(|| {
@@ -89,9 +107,14 @@ impl Shared {
                 None => list.agents.push(stored),
             }
         }
+        list.agents.extend(new.clone());
         let hash = list.write(&self.segments)?;
         self.segments.flush()?;
         superblock.advance(Some(hash), position)?;
+        if let Some(new) = new {
+            // before the next checkpoint, which would leave it out
+            self.agents().slots.insert(new.id, Slot::Stored(new));
+        }
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = position;
         self.log.recycle_before(position).map_err(|e| self.log_failed(e))?;
         drop(superblock);

@@ -580,7 +580,7 @@ impl Disk {
 }
 
 /// Characters of a failed turn's reason that are kept.
-const MAX_REASON: usize = 4096;
+pub(super) const MAX_REASON: usize = 4096;
 
 /// Addresses that are held at once for payloads on their way into a record: eight of the largest.
 const MAX_HELD: usize = 2048;

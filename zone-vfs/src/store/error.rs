@@ -100,6 +100,9 @@ pub enum StoreError {
         /// Why not, in words that go on after its name.
         reason: String,
     },
+    /// An export cannot be written, read, or used, for a reason that goes on after its name.
+    #[error("the export {0}")]
+    Export(String),
     /// A restore into the folder has begun and is not finished: it is no store yet.
     #[error("a restore into {folder} is not finished: there is no store yet")]
     UnfinishedRestore {
@@ -208,6 +211,12 @@ pub enum StoreError {
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl From<TreeError> for StoreError {
+    fn from(error: TreeError) -> Self {
+        Self::Zone(error.into())
+    }
 }
 
 impl StoreError {

@@ -11,6 +11,7 @@
 //! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
 //!   tells who needs what, `scrub` finds what is damaged, `backup` copies it.
+//! - `export` writes one agent as a file, and makes an agent of one; `stream` is what such files have in common.
 //! - `diff` compares what stood at different times, `forget` erases content for good, and `left` finds where it
 //!   still is.
 
@@ -28,6 +29,7 @@ mod diff;
 mod disk;
 mod entry;
 mod error;
+mod export;
 mod forget;
 mod gate;
 mod history;
@@ -48,6 +50,7 @@ mod scrub;
 mod shared;
 mod standby;
 mod state;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -65,8 +68,7 @@ use crate::segment::Segments;
 pub use self::agents::NewAgent;
 pub use self::attachment::{ATTACHMENT_CHUNK, Attachment, Fill, MAX_ATTACHMENT, MAX_ATTACHMENT_ABOUT};
 pub use self::backup::{
-    BackedUp, BackedUpGeneration, BackupAbout, BackupFile, BackupReport, Files, MAX_FILE_NAME, ReadSeek,
-    RestoreReport,
+    BackedUp, BackedUpGeneration, BackupAbout, BackupReport, Files, ReadSeek, RestoreReport,
 };
 pub use self::blob::MAX_PAYLOAD;
 pub use self::damaged::DamagedAgent;
@@ -74,6 +76,10 @@ pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, PoliciesOff, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
+pub use self::export::{
+    Arrival, ArrivedAgent, ArrivedGeneration, Begin, ExportAbout, ExportReport, ExportedZone, Exporting,
+    NewArrival, OfGeneration, Opened,
+};
 pub use self::forget::{Forget, Forgot};
 pub use self::left::{Left, MAX_LEFT};
 pub use self::locks::{LockDone, LockError, LockKind, LockOwner, MAX_LOCKS, MAX_WAITING};
@@ -84,6 +90,7 @@ pub use self::reap::{Given, ReapReport};
 pub use self::scrub::{Damage, Finding, ScrubReport};
 pub use self::shared::{SharedId, SharedInfo, SharedMount, SharedZone};
 pub use self::state::{Generation, KEPT_TURN_GENERATIONS, Outcome, TurnRecord};
+pub use self::stream::{MAX_FILE_NAME, StreamFile};
 pub use self::usage::{AgentUsage, Bytes, SegmentUsage, StoreUsage};
 pub use self::versions::{OldOfZone, VersionsGiven};
 pub use self::watch::{MAX_WATCHING, Watch, WatchDone};

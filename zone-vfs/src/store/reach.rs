@@ -83,7 +83,7 @@ pub(super) struct Reach<'a, V> {
 }
 
 /// Reads frames without keeping them: a walk through everything would push out what agents use.
-struct Uncached<'a>(&'a Segments);
+pub(super) struct Uncached<'a>(pub &'a Segments);
 
 impl ChunkStore for Uncached<'_> {
     fn get(&self, hash: &Hash) -> Result<Arc<[u8]>, crate::chunks::ChunkError> {

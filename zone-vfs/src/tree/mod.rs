@@ -20,6 +20,7 @@ mod range;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod travel;
 mod value;
 
 use crate::chunks::ChunkStore;
@@ -35,6 +36,7 @@ pub use past::{
 };
 pub use range::Range;
 pub(crate) use storage::{Content, NameOf, references, references_content, references_names};
+pub(crate) use travel::{Downward, Elsewhere, PiecedContent, translate, upward, walk};
 pub use value::{
     Body, CHUNK, Extent, ExtentValue, FileKind, InodeRecord, MAX_INLINE, MAX_PIECE, MAX_TARGET, StoredValue,
     Value,

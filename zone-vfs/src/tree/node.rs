@@ -142,7 +142,7 @@ impl Node {
         })
     }
 
-    fn lies_between(&self, from: Option<&Key>, to: Option<&Key>) -> bool {
+    pub(super) fn lies_between(&self, from: Option<&Key>, to: Option<&Key>) -> bool {
         let (first, last) = match &self.entries {
             Entries::Leaf(entries) => (entries.first().map(|e| &e.0), entries.last().map(|e| &e.0)),
             Entries::Branch { keys, .. } => (keys.first(), keys.last()),

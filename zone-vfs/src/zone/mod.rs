@@ -27,6 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod types;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,6 +44,7 @@ pub use compare::{
 pub use error::{Cause, ErrorCode, Measure, ZoneError};
 pub use feed::KEPT_CHANGES;
 pub use held::ContentIds;
+pub(crate) use history::content::{PiecesIdentity, pieces_in};
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
 pub use history::{
     Deleted, Forgotten, HISTORY_SHARE, KeepVersions, MAX_OLD_VERSIONS, OldVersions, ReapedVersions,
@@ -57,6 +59,7 @@ pub use types::{
     MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE, MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat,
     Usage,
 };
+pub(crate) use verify::verify;
 
 use changes::Standing;
 use path::Place;

@@ -6,8 +6,9 @@ use uuid::Uuid;
 
 use super::ReadSeek;
 use super::error::{bad, reading};
-use super::format::{END, End, Header, MAGIC, TRAILER, Through};
+use super::format::{END, End, Header, MAGIC, TRAILER};
 use crate::store::StoreError;
+use crate::store::stream::Through;
 
 /// What a finished backup says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl BackupAbout {
 fn read_header(from: &mut dyn ReadSeek) -> Result<(Header, u64), StoreError> {
     from.seek(SeekFrom::Start(0)).map_err(reading)?;
     let mut start = ReadOnly(from);
-    let header = Header::read(&mut Through::new(&mut start as &mut dyn Read))?;
+    let header = Header::read(&mut Through::new(&mut start as &mut dyn Read, StoreError::Backup))?;
     let mut trailer = [0; TRAILER];
     from.seek(SeekFrom::End(-(TRAILER as i64))).map_err(reading)?;
     from.read_exact(&mut trailer).map_err(reading)?;
@@ -54,7 +55,7 @@ pub(super) fn read_ends(from: &mut dyn ReadSeek) -> Result<(Header, End), StoreE
     let (header, end) = read_header(from)?;
     from.seek(SeekFrom::Start(end)).map_err(reading)?;
     let mut stream = ReadOnly(from);
-    let mut through = Through::new(&mut stream as &mut dyn Read);
+    let mut through = Through::new(&mut stream as &mut dyn Read, StoreError::Backup);
     if through.take::<1>()? != [END] {
         return Err(bad("is damaged: its end is not where it says"));
     }

@@ -12,14 +12,6 @@ pub(super) fn reading(error: std::io::Error) -> StoreError {
     bad(format!("cannot be read: {error}"))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
-pub(super) fn writing(error: std::io::Error) -> StoreError {
-    if error.kind() == std::io::ErrorKind::BrokenPipe {
-        return bad("is not whole, and cannot be restored: whoever read it has gone");
-    }
-    bad(format!("cannot be written: {error}"))
-}
-
 pub(super) const NO_BACKUP: &str = "is no backup";
 
 pub(super) fn no_backup() -> StoreError {
@@ -28,8 +20,4 @@ pub(super) fn no_backup() -> StoreError {
 
 pub(super) fn nothing() -> StoreError {
     bad("is missing: there is nothing to restore")
-}
-
-pub(super) fn truncated() -> StoreError {
-    bad("is truncated: it ends in the middle")
 }

@@ -1,12 +1,13 @@
 //! A backup's parts as bytes; `docs/format-backup.md` is normative.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use uuid::Uuid;
 
-use super::error::{bad, no_backup, reading, truncated, writing};
+use super::error::{bad, no_backup};
 use crate::id::{Hash, Timestamp};
 use crate::store::StoreError;
+use crate::store::stream::Through;
 
 pub(super) const MAGIC: &[u8; 8] = b"dormbkup";
 const VERSION: u32 = 1;
@@ -17,12 +18,8 @@ pub(super) const FILE: u8 = 2;
 pub(super) const END: u8 = 3;
 /// Bytes behind the end item: where it begins, and the magic.
 pub(super) const TRAILER: usize = 16;
-/// The longest name of a file in a backup. Bytes.
-pub const MAX_FILE_NAME: usize = 1024;
 /// Frames and files of one backup that are believed when one is read.
 const MAX_ITEMS: u64 = 1 << 32;
-/// Bytes behind a backup's end that are counted.
-const MAX_COUNTED: u64 = 1 << 20;
 
 pub(super) struct Header {
     pub id: Uuid,
@@ -83,72 +80,6 @@ impl Header {
     }
 }
 
-/// Counts and hashes what goes through.
-pub(super) struct Through<'a, T: ?Sized> {
-    pub stream: &'a mut T,
-    pub hasher: blake3::Hasher,
-    pub bytes: u64,
-    /// It ended before what was asked for.
-    pub is_cut: bool,
-}
-
-impl<'a, T: ?Sized> Through<'a, T> {
-    pub fn new(stream: &'a mut T) -> Self {
-        Self { stream, hasher: blake3::Hasher::new(), bytes: 0, is_cut: false }
-    }
-
-    fn note(&mut self, bytes: &[u8]) {
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
-    }
-}
-
-impl Through<'_, dyn Write + '_> {
-    pub fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.note(bytes);
-        self.stream.write_all(bytes).map_err(writing)
-    }
-}
-
-impl Through<'_, dyn Read + '_> {
-    pub fn take<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
-        let mut bytes = [0; N];
-        self.fill(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Refuses what follows where all has been read, as far as it is counted.
-    pub fn end(&mut self) -> Result<(), StoreError> {
-        let mut rest = [0; 8 << 10];
-        let mut found = 0;
-        while found < MAX_COUNTED {
-            match self.stream.read(&mut rest) {
-                Ok(0) => break,
-                Ok(read) => found += read as u64,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(reading(e)),
-            }
-        }
-        match found {
-            0 => Ok(()),
-            1 => Err(bad("is not as it was written: 1 byte follows the end")),
-            MAX_COUNTED.. => {
-                Err(bad(format!("is not as it was written: {MAX_COUNTED} bytes or more follow the end")))
-            }
-            found => Err(bad(format!("is not as it was written: {found} bytes follow the end"))),
-        }
-    }
-
-    pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), StoreError> {
-        if let Err(e) = self.stream.read_exact(bytes) {
-            self.is_cut |= e.kind() == std::io::ErrorKind::UnexpectedEof;
-            return Err(if self.is_cut { truncated() } else { reading(e) });
-        }
-        self.note(bytes);
-        Ok(())
-    }
-}
-
 /// The end item.
 pub(super) struct End {
     pub catalogue: Hash,
@@ -191,18 +122,8 @@ impl End {
         }
         let mut files = Vec::new();
         for _ in 0..count {
-            files.push((read_name(from)?, from.take()?));
+            files.push((from.name()?, from.take()?));
         }
         Ok(Self { catalogue, addresses, files })
     }
-}
-
-pub(super) fn read_name(from: &mut Through<'_, dyn Read + '_>) -> Result<String, StoreError> {
-    let len = usize::from(u16::from_le_bytes(from.take()?));
-    if len > MAX_FILE_NAME {
-        return Err(bad("is damaged: a file in it has too long a name"));
-    }
-    let mut name = vec![0; len];
-    from.fill(&mut name)?;
-    String::from_utf8(name).map_err(|_| bad("is damaged: the name of a file in it is no text"))
 }

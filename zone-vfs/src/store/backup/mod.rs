@@ -21,6 +21,7 @@ use std::sync::PoisonError;
 
 use uuid::Uuid;
 
+use super::stream::StreamFile;
 #[cfg(test)]
 use super::tests::{self, Mistake};
 use super::{Store, StoreError, blob, catalogue};
@@ -28,25 +29,6 @@ use crate::id::{AgentId, GenerationNumber, Hash};
 use crate::segment::Segments;
 
 pub use self::about::BackupAbout;
-pub use self::format::MAX_FILE_NAME;
-
-/// A file of the embedder's that goes with a backup.
-pub struct BackupFile {
-    /// Its name, at most [`MAX_FILE_NAME`] bytes.
-    pub name: String,
-    /// Bytes.
-    pub len: u64,
-    /// blake3 of its content. A backup since one that has a file of this name and hash leaves it out.
-    pub hash: [u8; 32],
-    /// Opens it for reading.
-    pub open: Box<dyn FnOnce() -> std::io::Result<Box<dyn Read>>>,
-}
-
-impl std::fmt::Debug for BackupFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackupFile").field("name", &self.name).field("len", &self.len).finish_non_exhaustive()
-    }
-}
 
 /// What a backup has of agents: asked by an embedder that decides which of its files go with it.
 pub struct BackedUp<'a> {
@@ -101,7 +83,7 @@ impl BackedUp<'_> {
 }
 
 /// Is asked which files of the embedder's go with a backup.
-pub type Files<'a> = &'a mut dyn FnMut(&BackedUp<'_>) -> Result<Vec<BackupFile>, StoreError>;
+pub type Files<'a> = &'a mut dyn FnMut(&BackedUp<'_>) -> Result<Vec<StreamFile>, StoreError>;
 
 /// What a backup has.
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::error::{NO_BACKUP, bad, nothing, truncated};
-use super::format::{END, End, FILE, FRAME, Header, MAGIC, Through, read_name};
+use super::error::{NO_BACKUP, bad, nothing};
+use super::format::{END, End, FILE, FRAME, Header, MAGIC};
 use super::{BackupReport, RestoreReport};
 use crate::chunks::FrameKind;
 use crate::device::Device;
@@ -14,6 +14,7 @@ use crate::id::Hash;
 use crate::log::LogPosition;
 use crate::segment::{Marks, SegmentOptions, Segments};
 use crate::store::reach::{Place, Reach, Visitor};
+use crate::store::stream::{TakeFile, Through};
 use crate::store::{Store, StoreError, open};
 use crate::superblock::SuperblockFile;
 
@@ -51,16 +52,12 @@ struct Restoring {
 }
 
 impl Restoring {
-    fn part(
-        &mut self,
-        part: &mut dyn Read,
-        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
-    ) -> Result<End, StoreError> {
-        let mut from = Through::new(part);
+    fn part(&mut self, part: &mut dyn Read, file: TakeFile<'_>) -> Result<End, StoreError> {
+        let mut from = Through::new(part, StoreError::Backup);
         let read = self.read_part(&mut from, file);
         // wherever its end was met, that is what is wrong
         if from.is_cut && !matches!(&read, Err(StoreError::Backup(reason)) if reason == NO_BACKUP) {
-            return Err(truncated());
+            return Err(from.truncated());
         }
         read
     }
@@ -68,7 +65,7 @@ impl Restoring {
     fn read_part(
         &mut self,
         from: &mut Through<'_, dyn Read + '_>,
-        file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
+        file: TakeFile<'_>,
     ) -> Result<End, StoreError> {
         let header = Header::read(from)?;
         if self.key.is_some_and(|key| key != header.key) {
@@ -96,7 +93,7 @@ impl Restoring {
                     segments.put_frame(&frame)?;
                     self.report.frames += 1;
                 }
-                [FILE] => read_file(from, file)?,
+                [FILE] => from.take_file(file)?,
                 [END] => break from.bytes - 1,
                 _ => return Err(bad("is damaged: what comes next in it is nothing that a backup has")),
             }
@@ -142,41 +139,6 @@ impl Restoring {
         superblock.advance(Some(end.catalogue), LogPosition::START)?;
         self.report.files = end.files.into_iter().map(|(name, _)| name).collect();
         Ok(self.report)
-    }
-}
-
-fn read_file(
-    from: &mut Through<'_, dyn Read + '_>,
-    file: &mut dyn FnMut(&str, u64, &mut dyn Read) -> std::io::Result<()>,
-) -> Result<(), StoreError> {
-    let name = read_name(from)?;
-    let len = u64::from_le_bytes(from.take()?);
-    let hash: [u8; 32] = from.take()?;
-    let mut content = Content { from, left: len, hasher: blake3::Hasher::new() };
-    file(&name, len, &mut content)
-        .map_err(|e| bad(format!("cannot be restored: the file {name} cannot be written: {e}")))?;
-    if content.left > 0 || *content.hasher.finalize().as_bytes() != hash {
-        return Err(bad(format!("is damaged: the file {name} in it, unless it was not read to its end")));
-    }
-    Ok(())
-}
-
-struct Content<'a, 'b, 'c> {
-    from: &'a mut Through<'b, dyn Read + 'c>,
-    left: u64,
-    hasher: blake3::Hasher,
-}
-
-impl Read for Content<'_, '_, '_> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let part = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        if part == 0 {
-            return Ok(0);
-        }
-        self.from.fill(&mut buf[..part]).map_err(|e| std::io::Error::other(e.to_string()))?;
-        self.hasher.update(&buf[..part]);
-        self.left -= part as u64;
-        Ok(part)
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::PoisonError;
 use uuid::Uuid;
 
 use super::about::read_ends;
-use super::error::{bad, writing};
-use super::format::{End, FILE, FRAME, Header, MAGIC, MAX_FILE_NAME, Through};
-use super::{BackedUp, BackupFile, BackupReport, Files, ReadSeek, made};
+use super::error::bad;
+use super::format::{End, FILE, FRAME, Header, MAGIC};
+use super::{BackedUp, BackupReport, Files, ReadSeek, made};
 use crate::chunks::FrameKind;
 use crate::id::Hash;
 use crate::segment::{Marks, Segments};
 use crate::store::reach::{Place, Reach, Visitor};
+use crate::store::stream::Through;
 use crate::store::{Shared, StoreError, agents, open};
 
 impl Shared {
@@ -60,7 +61,7 @@ impl Shared {
             return Err(e);
         }
         let header = Header { id, since: before, store, key };
-        let mut out = Through::new(to);
+        let mut out = Through::new(to, StoreError::Backup);
         out.put(&header.encode())?;
         let mut writer = FrameWriter {
             segments: &self.segments,
@@ -76,12 +77,10 @@ impl Shared {
         let is_whole = report.damage.is_empty();
         let backed_up = BackedUp { segments: &self.segments, catalogue: *catalogue, is_whole };
         for file in files(&backed_up)? {
-            if file.name.len() > MAX_FILE_NAME {
-                return Err(bad(format!("cannot be made: the name of the file {} is too long", file.name)));
-            }
             listed.push((file.name.clone(), file.hash));
             if !have_files.contains(&(file.name.clone(), file.hash)) {
-                write_file(&mut out, file)?;
+                out.put(&[FILE])?;
+                out.put_file(file)?;
                 report.files += 1;
             }
         }
@@ -91,7 +90,7 @@ impl Shared {
         out.put(&sum)?;
         out.put(&at.to_le_bytes())?;
         out.put(MAGIC)?;
-        out.stream.flush().map_err(writing)?;
+        out.flush()?;
         report.bytes = out.bytes;
         Ok(report)
     }
@@ -99,31 +98,6 @@ impl Shared {
 
 fn noting(source: std::io::Error) -> StoreError {
     StoreError::Io { what: "noting which backups the store has made".into(), source }
-}
-
-fn write_file(out: &mut Through<'_, dyn Write + '_>, file: BackupFile) -> Result<(), StoreError> {
-    let failed = |error: std::io::Error| {
-        bad(format!("cannot be made: the file {} cannot be read: {error}", file.name))
-    };
-    out.put(&[FILE])?;
-    out.put(&(file.name.len() as u16).to_le_bytes())?;
-    out.put(file.name.as_bytes())?;
-    out.put(&file.len.to_le_bytes())?;
-    out.put(&file.hash)?;
-    let mut content = (file.open)().map_err(failed)?;
-    let (mut left, mut buffer) = (file.len, vec![0; 64 << 10]);
-    let mut hasher = blake3::Hasher::new();
-    while left > 0 {
-        let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        content.read_exact(&mut buffer[..part]).map_err(failed)?;
-        hasher.update(&buffer[..part]);
-        out.put(&buffer[..part])?;
-        left -= part as u64;
-    }
-    if *hasher.finalize().as_bytes() != file.hash {
-        return Err(bad(format!("cannot be made: the file {} is not what it was said to be", file.name)));
-    }
-    Ok(())
 }
 
 struct FrameWriter<'a, 'b, 'c> {

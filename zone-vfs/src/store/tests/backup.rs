@@ -12,9 +12,9 @@ fn turn(disk: &Arc<Disk>, seed: u64) {
     end(disk, b"done").unwrap();
 }
 
-fn file(name: &str, content: &[u8]) -> BackupFile {
+fn file(name: &str, content: &[u8]) -> StreamFile {
     let (bytes, hash) = (content.to_vec(), *blake3::hash(content).as_bytes());
-    BackupFile {
+    StreamFile {
         name: name.into(),
         len: content.len() as u64,
         hash,
@@ -161,7 +161,7 @@ fn what_is_damaged_incomplete_or_out_of_order_is_refused() {
     assert!(error.unwrap_err().to_string().starts_with("the backup before it is truncated"));
     // a file that changes meanwhile
     let error = store.backup(&mut Vec::new(), None, &mut |_| {
-        Ok(vec![BackupFile { hash: [0; 32], ..file("image", b"an image") }])
+        Ok(vec![StreamFile { hash: [0; 32], ..file("image", b"an image") }])
     });
     assert!(error.unwrap_err().to_string().contains("not what it was said to be"));
     // a folder that is in use

@@ -10,6 +10,7 @@ mod concurrent;
 mod crash;
 mod damage;
 mod diff;
+mod export;
 mod forget;
 mod forks;
 mod found;

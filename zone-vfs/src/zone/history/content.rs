@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::super::state::State;
 use super::super::{ErrorCode, Result};
 use super::cut;
-use crate::chunks::FrameKind;
+use crate::chunks::{ChunkStore, FrameKind};
 use crate::id::{Hash, Inode, Timestamp, Version};
 use crate::tree::{
-    Body, CHUNK, ExtentValue, InodeRecord, Key, MAX_INLINE, MAX_PIECE, Part, TreeError, Value,
+    Body, CHUNK, ExtentValue, InodeRecord, Key, MAX_INLINE, MAX_PIECE, Part, Tree, TreeError, Value,
 };
 
 /// The content of a version that is to be.
@@ -39,21 +39,46 @@ impl Piece {
     }
 }
 
+/// What identifies content that is cut into pieces: equal for equal content and cuts, in one store.
+pub(crate) struct PiecesIdentity(blake3::Hasher);
+
+impl PiecesIdentity {
+    /// Of content of `size` bytes, without any pieces so far.
+    pub(crate) fn new(size: u64) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("dormouse 2026 the pieces of a version");
+        hasher.update(&size.to_le_bytes());
+        Self(hasher)
+    }
+
+    /// The next piece, with its address.
+    pub(crate) fn add(&mut self, offset: u64, len: u32, hash: &Hash) {
+        self.0.update(&offset.to_le_bytes());
+        self.0.update(&len.to_le_bytes());
+        self.0.update(&hash.0);
+    }
+
+    pub(crate) fn finish(&self) -> Hash {
+        Hash(*self.0.finalize().as_bytes())
+    }
+}
+
+/// What identifies content that lies in its record.
+pub(crate) fn inline_identity(bytes: &[u8]) -> Hash {
+    Hash(*blake3::hash(bytes).as_bytes())
+}
+
 impl NewContent {
     fn inline(bytes: Arc<Vec<u8>>) -> Self {
-        let hash = Hash(*blake3::hash(&bytes).as_bytes());
+        let hash = inline_identity(&bytes);
         Self { size: bytes.len() as u64, hash, body: NewBody::Inline(bytes) }
     }
 
     fn pieces(size: u64, pieces: Vec<Piece>) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("dormouse 2026 the pieces of a version");
-        hasher.update(&size.to_le_bytes());
+        let mut identity = PiecesIdentity::new(size);
         for piece in &pieces {
-            hasher.update(&piece.offset.to_le_bytes());
-            hasher.update(&piece.len.to_le_bytes());
-            hasher.update(&piece.hash.0);
+            identity.add(piece.offset, piece.len, &piece.hash);
         }
-        Self { size, hash: Hash(*hasher.finalize().as_bytes()), body: NewBody::Pieces(pieces) }
+        Self { size, hash: identity.finish(), body: NewBody::Pieces(pieces) }
     }
 
     /// What a file with this record holds, whose chunks are all in the tree. Pieces are put into the
@@ -146,18 +171,30 @@ impl NewContent {
 /// The pieces of a version's content.
 fn pieces_of(state: &State, version: Version) -> Result<Vec<Piece>> {
     let mut pieces = Vec::new();
-    let from = Key::piece(version, 0);
-    for entry in state.history.range(&*state.store, Bound::Included(&from))? {
+    pieces_in(&state.history, &*state.store, version, &mut |offset, len, hash| {
+        pieces.push(Piece { offset, len, hash });
+    })?;
+    Ok(pieces)
+}
+
+/// Calls `piece` with the offset, length and address of every piece of a version's content.
+pub(crate) fn pieces_in(
+    history: &Tree,
+    store: &dyn ChunkStore,
+    version: Version,
+    piece: &mut dyn FnMut(u64, u32, Hash),
+) -> Result<(), TreeError> {
+    for entry in history.range(store, Bound::Included(&Key::piece(version, 0)))? {
         match entry? {
             (Key { inode, part: Part::Piece(offset) }, Value::Extent(ExtentValue::Stored { hash, len }))
                 if *inode == version.inode() =>
             {
-                pieces.push(Piece { offset: *offset, len: *len, hash: *hash });
+                piece(*offset, *len, *hash);
             }
             _ => break,
         }
     }
-    Ok(pieces)
+    Ok(())
 }
 
 /// Reads what taking the content of a version out of the history needs. Gives of how many pieces it is.

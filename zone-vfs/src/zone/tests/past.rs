@@ -394,6 +394,7 @@ proptest! {
                 }
                 Step::Reload => {
                     let stored = zone.snapshot().unwrap().store(&*store).unwrap();
+                assert_eq!(verify(&stored, &*store).unwrap().counters, stored.counters);
                     let span = zone.span;
                     zone.drain_changes(&DrainLimits::default()).unwrap();
                     zone = Zone::from_root(ZoneRoot::load(stored), store.clone());

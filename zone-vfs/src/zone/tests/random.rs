@@ -248,6 +248,7 @@ impl World {
             Step::StoreAndLoad => {
                 self.drain(&DrainLimits::default());
                 let stored = self.zone.snapshot().unwrap().store(&*self.store).unwrap();
+                assert_eq!(verify(&stored, &*self.store).unwrap().counters, stored.counters);
                 self.zone = self.resumed(ZoneRoot::load(stored));
             }
             Step::Drain(chunk, total) => self.drain(&DrainLimits { chunk, total }),

@@ -14,7 +14,7 @@ fn back_up(store: &Store, since: Option<&[u8]>) -> Vec<u8> {
         let (name, content) = IMAGE;
         let (len, hash) = (content.len() as u64, *blake3::hash(content).as_bytes());
         let open = Box::new(move || Ok(Box::new(Cursor::new(content)) as Box<dyn std::io::Read>));
-        Ok(vec![BackupFile { name: name.into(), len, hash, open }])
+        Ok(vec![StreamFile { name: name.into(), len, hash, open }])
     };
     let mut since = since.map(Cursor::new);
     let since = since.as_mut().map(|it| it as &mut dyn ReadSeek);

@@ -1,0 +1,193 @@
+//! An export's parts as bytes; `docs/format-export.md` is normative.
+
+use std::io::Read;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::bad;
+use crate::contract::ZoneKind;
+use crate::id::{GenerationNumber, Timestamp, Turn};
+use crate::store::entry::Cause;
+use crate::store::stream::Through;
+use crate::store::{StoreError, blob};
+use crate::zone::{Quota, StoredRoot};
+
+pub(super) const MAGIC: &[u8; 8] = b"dormxprt";
+const VERSION: u32 = 1;
+/// Bytes of the header.
+const HEADER: usize = 64;
+
+pub(super) const FILE: u8 = 1;
+pub(super) const AGENT: u8 = 2;
+pub(super) const PLAIN: u8 = 3;
+pub(super) const NODE: u8 = 4;
+pub(super) const CONTENT: u8 = 5;
+pub(super) const LEAF: u8 = 6;
+pub(super) const ATTACHMENT: u8 = 7;
+pub(super) const TURNS: u8 = 8;
+pub(super) const GENERATION: u8 = 9;
+pub(super) const STANDS: u8 = 10;
+
+/// Frames of one export.
+pub(super) const MAX_FRAMES: u64 = 1 << 26;
+/// Generations of one export.
+pub(super) const MAX_GENERATIONS: u64 = 1 << 20;
+/// Attachments of one export.
+pub(super) const MAX_ATTACHMENTS: u64 = MAX_GENERATIONS;
+/// Bytes of one record.
+pub(super) const MAX_RECORD: usize = blob::MAX_PAYLOAD + (1 << 20);
+/// Turns in one record.
+pub(super) const TURNS_IN_ONE: usize = 64;
+/// Pieces of the content of one version.
+pub(super) const MAX_PIECES: u32 = 1 << 26;
+/// Numbers of turns, generations and the like are believed below this: one can go on counting from there.
+pub(super) const MAX_NUMBER: u64 = 1 << 60;
+/// Bytes that are read at once, before there is room for more.
+const STEP: usize = 1 << 20;
+
+pub(super) struct Header {
+    pub id: Uuid,
+    pub made: Timestamp,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(self.id.as_bytes());
+        bytes[32..40].copy_from_slice(&self.made.0.to_le_bytes());
+        let sum = crc32fast::hash(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
+        let mut bytes = [0; HEADER];
+        let (magic, rest) = bytes.split_at_mut(MAGIC.len());
+        match from.fill(magic) {
+            // what does not even begin like one
+            Err(_) if from.is_cut => return Err(bad("is none: no agent was exported to it")),
+            read => read?,
+        }
+        if magic != MAGIC {
+            return Err(bad("is none: no agent was exported to it"));
+        }
+        from.fill(rest)?;
+        let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if version > VERSION {
+            return Err(bad(format!("has format {version}; this program reads up to {VERSION}")));
+        }
+        let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        bytes[12..16].fill(0);
+        if crc32fast::hash(&bytes) != stated || version != VERSION || bytes[40..] != [0; HEADER - 40] {
+            return Err(bad("is damaged: its header does not match its checksum"));
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[16..32]);
+        let mut made = [0; 8];
+        made.copy_from_slice(&bytes[32..40]);
+        Ok(Self { id: Uuid::from_bytes(id), made: Timestamp(u64::from_le_bytes(made)) })
+    }
+}
+
+/// What an export says of itself at its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportAbout {
+    /// Its id.
+    pub id: Uuid,
+    /// When it was made.
+    pub made: Timestamp,
+}
+
+impl ExportAbout {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Export`] where it is none.
+    pub fn read(from: &mut dyn Read) -> Result<Self, StoreError> {
+        let header = Header::read(&mut Through::new(from, StoreError::Export))?;
+        Ok(Self { id: header.id, made: header.made })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Zone {
+    pub name: String,
+    pub mount: String,
+    pub kind: ZoneKind,
+    pub quota: Quota,
+    /// The shared zone's name, and whether the mount was writable.
+    pub shared: Option<(String, bool)>,
+}
+
+/// The item that says which agent it is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Agent {
+    pub name: String,
+    pub about: Vec<u8>,
+    pub created: Timestamp,
+    pub zones: Vec<Zone>,
+    pub head: GenerationNumber,
+    pub last_turn: Turn,
+    pub next_generation: GenerationNumber,
+}
+
+/// The item of a generation, after all that it names.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Generation {
+    pub number: GenerationNumber,
+    pub cause: Cause,
+    pub about: Vec<u8>,
+    pub turn: Turn,
+    pub at: Timestamp,
+    /// None for a shared zone.
+    pub roots: Vec<Option<StoredRoot>>,
+    /// The attachment of this number, from 0.
+    pub attachment: Option<u64>,
+    pub pinned: bool,
+}
+
+/// The last item: how the agent stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Stands {
+    pub roots: Vec<Option<StoredRoot>>,
+    pub generations: u64,
+    pub turns: u64,
+}
+
+pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, StoreError> {
+    postcard::to_stdvec(record).map_err(|e| StoreError::Encoding(e.to_string()))
+}
+
+/// Reads a record: its length, and the postcard of it. No more room is taken than bytes have come, but for a step.
+pub(super) fn read_bytes(
+    from: &mut Through<'_, dyn Read + '_>,
+    len: usize,
+    limit: usize,
+) -> Result<Vec<u8>, StoreError> {
+    if len > limit {
+        return Err(bad(format!("is refused: a part of it has {len} bytes, where {limit} are allowed")));
+    }
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let at = bytes.len();
+        bytes.resize(len.min(at + STEP), 0);
+        from.fill(&mut bytes[at..])?;
+    }
+    Ok(bytes)
+}
+
+pub(super) fn read_record<T: for<'de> Deserialize<'de>>(
+    from: &mut Through<'_, dyn Read + '_>,
+) -> Result<T, StoreError> {
+    let len = u32::from_le_bytes(from.take()?) as usize;
+    let bytes = read_bytes(from, len, MAX_RECORD)?;
+    match postcard::take_from_bytes(&bytes) {
+        Ok((record, [])) => Ok(record),
+        Ok(_) => Err(bad("is damaged: a record in it has bytes after its end")),
+        Err(e) => Err(bad(format!("is damaged: a record in it does not read: {e}"))),
+    }
+}
