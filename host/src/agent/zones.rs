@@ -1,7 +1,7 @@
 //! Which zones an agent has.
 
 use zone_vfs::contract::ZoneKind;
-use zone_vfs::store::{SharedMount, Store, StoreError, ZoneSpec};
+use zone_vfs::store::{ExportedZone, SharedId, SharedMount, Store, StoreError, ZoneSpec};
 use zone_vfs::zone::Quota;
 
 use super::AgentError;
@@ -92,6 +92,22 @@ pub enum ZoneOptionError {
         /// Its kind.
         kind: ZoneKind,
     },
+    /// An agent that was exported mounts a shared zone, and nobody has said what that is here.
+    #[error(
+        "the agent mounts the shared zone `{name}` at {mount}: say what to mount there, --zone {name}={mount}[:ro|:rw]"
+    )]
+    NotMounted {
+        /// What it was called there.
+        name: String,
+        /// Where it is mounted.
+        mount: String,
+    },
+    /// An agent that was exported has zones, and no others are added.
+    #[error("the agent has no place for the zone `{0}`: only the shared zones that it mounts are to be said")]
+    NoMount(String),
+    /// Zones of an agent that was exported that no options ask for.
+    #[error("it has other zones, or has them elsewhere, than an agent can have")]
+    Other,
     /// A name was given twice.
     #[error("the zone `{0}` is given twice")]
     Twice(String),
@@ -214,14 +230,76 @@ pub(crate) fn zones(options: &[ZoneOption]) -> Result<ZonePlan, ZoneOptionError>
     Ok(ZonePlan { specs, shared })
 }
 
+/// Zones of an agent that is to be made, with the shared ones that were made for it.
+pub(crate) struct Mounting {
+    pub specs: Vec<ZoneSpec>,
+    new: Vec<SharedId>,
+}
+
+impl Mounting {
+    /// Removes the shared zones that were made for an agent that is not made. Someone else may have mounted one
+    /// meanwhile: then it stays.
+    pub(crate) fn take_back(self, store: &Store) {
+        for zone in self.new {
+            if let Err(e) = store.remove_shared(zone) {
+                tracing::debug!("removing a shared zone that was made for nothing: {e}");
+            }
+        }
+    }
+}
+
+/// The plan for zones that another store's agent has, with the mounts of shared ones as the operator's options
+/// say. Zones and their places have to be such as options can ask for.
+pub(crate) fn zones_as(
+    exported: &[ExportedZone],
+    mounts: &[ZoneOption],
+) -> Result<ZonePlan, ZoneOptionError> {
+    let mut options = Vec::with_capacity(exported.len());
+    for zone in exported {
+        let option = if let Some((name, _)) = &zone.shared {
+            let mounted = |it: &&ZoneOption| it.shared.as_ref().is_some_and(|at| at.path == zone.mount);
+            let given = mounts.iter().find(mounted);
+            given.cloned().ok_or_else(|| ZoneOptionError::NotMounted {
+                name: name.clone(),
+                mount: zone.mount.clone(),
+            })?
+        } else {
+            let text = format!("{}={}", zone.name, zone.kind.name());
+            let quota = QuotaOption { bytes: Some(zone.quota.bytes), inodes: Some(zone.quota.inodes) };
+            ZoneOption { quota, ..text.parse()? }
+        };
+        options.push(option);
+    }
+    if let Some(other) = mounts.iter().find(|it| !options.contains(it)) {
+        return Err(ZoneOptionError::NoMount(other.name.clone()));
+    }
+    let plan = zones(&options)?;
+    let is_same =
+        |(there, here): (&ExportedZone, &ZoneSpec)| (&there.mount, there.kind) == (&here.mount, here.kind);
+    if plan.specs.len() != exported.len() || !exported.iter().zip(&plan.specs).all(is_same) {
+        return Err(ZoneOptionError::Other);
+    }
+    Ok(plan)
+}
+
 impl ZonePlan {
     /// Makes an agent of these zones. A shared zone that is missing is made for it, and goes again
     /// if the agent is not made.
     pub(crate) fn make<T>(
-        mut self,
+        self,
         store: &Store,
         make: impl FnOnce(Vec<ZoneSpec>) -> Result<T, StoreError>,
     ) -> Result<T, AgentError> {
+        let mounting = self.mount(store)?;
+        let made = make(mounting.specs.clone());
+        if made.is_err() {
+            mounting.take_back(store);
+        }
+        Ok(made?)
+    }
+
+    /// The zones, with the shared ones that are mounted. One that is missing is made.
+    pub(crate) fn mount(mut self, store: &Store) -> Result<Mounting, AgentError> {
         let mut new = Vec::new();
         let made = (|| {
             for (index, name, writable, quota) in self.shared {
@@ -239,17 +317,16 @@ impl ZonePlan {
                 };
                 self.specs[index].shared = Some(SharedMount { zone, writable });
             }
-            Ok(make(self.specs)?)
+            Ok(())
         })();
-        if made.is_err() {
-            for zone in new {
-                // someone else may have mounted it meanwhile: then it stays
-                if let Err(e) = store.remove_shared(zone) {
-                    tracing::debug!("removing a shared zone that was made for nothing: {e}");
-                }
+        let mounting = Mounting { specs: self.specs, new };
+        match made {
+            Ok(()) => Ok(mounting),
+            Err(e) => {
+                mounting.take_back(store);
+                Err(e)
             }
         }
-        made
     }
 }
 

@@ -15,6 +15,7 @@ mod send;
 mod stop;
 mod storage;
 mod terminal;
+mod travel;
 mod upgrade;
 mod words;
 mod zone;
@@ -119,7 +120,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         None => default_store()?,
     });
     // a store begins with the first agent; a mistyped name makes none
-    options.store.create = matches!(arguments.command, Command::New(_) | Command::Run(_));
+    options.store.create =
+        matches!(arguments.command, Command::New(_) | Command::Run(_) | Command::Import(_));
     if let Some(limit) = arguments.max_memory {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
@@ -185,6 +187,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Du(a) => storage::du(&host, &a).await,
         Command::Fsck(a) => storage::fsck(&host, &a).await,
         Command::Backup(a) => storage::backup(&host, &a).await,
+        Command::Export(a) => travel::export(&host, &a).await,
+        Command::Import(a) => travel::import(&host, &a).await,
         Command::Reap(a) => storage::reap(&host, &a).await,
         Command::Inspect(_) | Command::Compile(_) | Command::Restore(_) => Ok(0),
     };
@@ -207,10 +211,12 @@ fn changes(command: &Command) -> bool {
         | Command::Pin(_)
         | Command::Unpin(_)
         | Command::Upgrade(_)
+        | Command::Import(_)
         | Command::Restore(_) => true,
         Command::Fsck(a) => a.repair,
         Command::Reap(a) => !a.dry_run,
         Command::Backup(a) => a.to.as_os_str() != "-",
+        Command::Export(a) => a.to.as_os_str() != "-",
         Command::Zone(a) => zone::changes(a),
         // a run and a turn say more, by themselves
         Command::Run(_)

@@ -66,7 +66,7 @@ impl Host {
 
 impl HostShared {
     /// Removes a component that is no agent's.
-    pub(super) fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
+    pub(crate) fn forget_unused(&self, hash: &[u8; 32]) -> Result<(), AgentError> {
         let store = self.store()?;
         for (_, id) in store.agents()? {
             let agent = match store.look(id) {

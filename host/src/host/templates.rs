@@ -190,19 +190,24 @@ impl HostShared {
     /// Compiles a component, unless it is refused.
     fn compile(&self, component: &[u8], key: &code::CodeKey, stop: &AtomicBool) -> Result<(), AgentError> {
         let component = code::as_component(component)?;
-        let scan = component::scan(&component)?;
-        if let Err(refusals) = &scan.capturable {
-            return Err(ComponentError::Refused(refusals.clone()).into());
-        }
-        let missing = crate::wasi::not_provided(scan.kind, &scan.imports);
-        if !missing.is_empty() {
-            return Err(AgentError::Imports(missing));
-        }
-        crate::agent::world_of(scan.world())?;
+        admit(&component)?;
         let compiler = match &self.options.compiler {
             Some(compiler) => compiler.clone(),
             None => Compiler::find()?,
         };
         Ok(self.code.make(key, &component, &compiler, stop)?)
     }
+}
+
+/// Refuses a component that no agent can be of; gives its world.
+pub(crate) fn admit(component: &[u8]) -> Result<World, AgentError> {
+    let scan = component::scan(component)?;
+    if let Err(refusals) = &scan.capturable {
+        return Err(ComponentError::Refused(refusals.clone()).into());
+    }
+    let missing = crate::wasi::not_provided(scan.kind, &scan.imports);
+    if !missing.is_empty() {
+        return Err(AgentError::Imports(missing));
+    }
+    crate::agent::world_of(scan.world())
 }

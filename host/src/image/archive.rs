@@ -28,6 +28,9 @@ struct About {
     memories: Vec<u64>,
 }
 
+/// Memories grow by so many bytes.
+const WASM_PAGE: u64 = 64 << 10;
+
 /// Where each memory begins in an archived image, and where the last one ends.
 fn starts(memories: &[u64]) -> Option<(Vec<u64>, u64)> {
     let (mut starts, mut end) = (Vec::with_capacity(memories.len()), 0u64);
@@ -180,6 +183,27 @@ impl Reader<'_> {
     }
 }
 
+/// Checks what was archived of an image against the lengths of its memories: `about` is what it says, `len` how long it
+/// is. Gives what is wrong.
+pub(crate) fn check_archived(memories: &[u64], about: &[u8], len: u64) -> Result<(), String> {
+    let stated: About = match about.first() {
+        Some(&VERSION) => postcard::from_bytes(about).map_err(|e| format!("its beginning: {e}"))?,
+        found => return Err(format!("it is of version {found:?}, this one reads {VERSION}")),
+    };
+    if stated.memories != memories {
+        return Err("it has other memories than the generation".into());
+    }
+    match starts(memories) {
+        Some((_, end)) if end == len => {}
+        _ => return Err("it has another length than its memories".into()),
+    }
+    if memories.iter().any(|len| !len.is_multiple_of(WASM_PAGE)) {
+        return Err("a memory is no whole number of pages".into());
+    }
+    // a flat file of it can be made
+    super::format::encode(&FlatHeader::of(memories, Some([0; 32]), Vec::new())).map(drop)
+}
+
 impl ImageStore {
     /// Makes the flat file `name` of the archived image of `reference`, each chunk verified. It appears whole
     /// and durable, or not at all.
@@ -190,18 +214,11 @@ impl ImageStore {
         archived: &Attachment,
     ) -> Result<(), ImageError> {
         let refused = |reason: String| ImageError::Archive { file: name.to_string(), reason };
-        let about: About = match archived.about().first() {
-            Some(&VERSION) => {
-                postcard::from_bytes(archived.about()).map_err(|e| refused(format!("its beginning: {e}")))?
-            }
-            found => return Err(refused(format!("it is of version {found:?}, this one reads {VERSION}"))),
-        };
-        if about.memories != reference.memories {
-            return Err(refused("it has other memories than the generation".into()));
-        }
+        let memories = &reference.memories;
+        check_archived(memories, archived.about(), archived.bytes()).map_err(refused)?;
         let digest = reference.digest().map_err(refused)?;
-        let header = FlatHeader::of(&about.memories, Some(digest), written(&reference.pages));
-        self.write_archived(name, header, archived, &about.memories)
+        let header = FlatHeader::of(memories, Some(digest), written(&reference.pages));
+        self.write_archived(name, header, archived, memories)
     }
 
     /// Writes the flat file anew that `reference` lies on, and no page besides: what it holds is what the archive

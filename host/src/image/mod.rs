@@ -27,6 +27,7 @@ mod reference;
 mod slot;
 mod store;
 
+pub(crate) use self::archive::check_archived;
 pub use self::dirty::DirtyTracking;
 pub(crate) use self::format::PageRun;
 pub(crate) use self::made::with_memories;

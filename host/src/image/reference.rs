@@ -115,6 +115,16 @@ impl ImageReference {
         self.memories.iter().sum()
     }
 
+    /// One that says how long the memories are, and names no file that there is.
+    pub(crate) fn without_files(&self) -> Self {
+        Self::in_archive(FlatName::Generation(Uuid::nil(), 0), self.memories.clone())
+    }
+
+    /// Of an image that is in the archive, from which the flat file `base` is to be made.
+    pub(crate) fn in_archive(base: FlatName, memories: Vec<u64>) -> Self {
+        Self { base, memories, files: Vec::new(), pages: Vec::new() }
+    }
+
     /// Names exactly this image: what a flat file that was made of it states.
     pub(crate) fn digest(&self) -> Result<[u8; 32], String> {
         Ok(*blake3::hash(&postcard::to_stdvec(self).map_err(|e| e.to_string())?).as_bytes())

@@ -104,6 +104,11 @@ impl HostShared {
         lock(&self.archiving).until = None;
     }
 
+    /// Archives the image of a generation in this thread, unless that is done or it has none.
+    pub(super) fn archive_now(&self, disk: &Arc<Disk>, generation: &Generation) -> Result<(), AgentError> {
+        attach(&self.images, &self.archiving, disk, generation).map(drop)
+    }
+
     /// Archives what is kept for long and was not archived behind the turns. Gives the number of generations.
     pub fn archive_kept(&self) -> Result<u64, AgentError> {
         let lacks =

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use zone_vfs::device::open_regular;
-use zone_vfs::store::{BackedUp, BackupFile, BackupReport, ReadSeek, RestoreReport, Store, StoreError};
+use zone_vfs::store::{BackedUp, BackupReport, ReadSeek, RestoreReport, Store, StoreError, StreamFile};
 
 use crate::agent::AgentError;
 use crate::host::{Host, HostShared};
@@ -129,7 +129,7 @@ fn archived(backed_up: &BackedUp<'_>) -> Result<HashSet<String>, StoreError> {
 
 /// The files as they are now, but for those of `left_out`. Those of images are only ever appended to, or replaced
 /// by a rename.
-fn files(folder: &Path, left_out: &HashSet<String>) -> Result<Vec<BackupFile>, StoreError> {
+fn files(folder: &Path, left_out: &HashSet<String>) -> Result<Vec<StreamFile>, StoreError> {
     let failed = |what: &Path| {
         let what = format!("reading {}", what.display());
         move |source| StoreError::Io { what, source }
@@ -154,7 +154,7 @@ fn files(folder: &Path, left_out: &HashSet<String>) -> Result<Vec<BackupFile>, S
                 let file = open_regular(&path, File::options().read(true))?;
                 Ok(Box::new(file.take(len)) as Box<dyn Read>)
             });
-            found.push(BackupFile { name: format!("{inside}/{name}"), len, hash, open });
+            found.push(StreamFile { name: format!("{inside}/{name}"), len, hash, open });
         }
     }
     Ok(found)

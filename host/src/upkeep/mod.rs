@@ -1,11 +1,13 @@
-//! Giving storage back, and keeping it: reaping by `rules`, `backup`, `forget`, `images` behind the turns, and what is `derived`.
+//! Giving storage back, and keeping it: reaping by `rules`, `backup`, `export` and `import`, `forget`, `images` behind the turns, and what is `derived`.
 
 mod archive;
 mod backup;
 mod check;
 mod derived;
+mod export;
 mod forget;
 mod images;
+mod import;
 mod memory;
 mod rules;
 
@@ -29,6 +31,7 @@ pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
 pub(crate) use self::images::Flattening;
+pub use self::import::ImportOptions;
 pub(crate) use self::memory::{InMemory, Parked};
 pub use self::rules::{AgentRules, MAX_POLICY, POLICY_FILE, ReapRules, ZoneRules};
 

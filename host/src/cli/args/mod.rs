@@ -19,7 +19,10 @@ pub use self::agents::{
     CompileArguments, ForkArguments, GenerationArguments, InspectArguments, ListArguments, LogsArguments,
     NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments, UpgradeArguments,
 };
-pub use self::storage::{BackupArguments, FsckArguments, ReapArguments, RestoreArguments, UsageArguments};
+pub use self::storage::{
+    BackupArguments, ExportArguments, FsckArguments, ImportArguments, ReapArguments, RestoreArguments,
+    UsageArguments,
+};
 use self::values::{seconds, timeout};
 pub use self::zone::{DiffArguments, DiffOptions, ZoneArguments, ZoneCommand};
 
@@ -108,6 +111,14 @@ pub enum Command {
     Backup(BackupArguments),
     /// Make a store of backups, in the store's folder, which is missing or empty
     Restore(RestoreArguments),
+    /// Write an agent to a file, while it goes on: component, memory, zones and history
+    ///
+    /// The file is not encrypted. It holds no environment, no compiled code, and nothing of zones that agents share.
+    Export(ExportArguments),
+    /// Make an agent of an export: a copy with an identity of its own
+    ///
+    /// Nothing that the file says is believed before it was checked, and the agent is there when all of it is.
+    Import(ImportArguments),
     /// Give back storage that nothing needs, after the options have said what is not to be kept
     Reap(ReapArguments),
     /// Say what a component imports and exports, and whether it can be captured

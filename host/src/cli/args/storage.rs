@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::agent::ZoneOption;
+
 /// Arguments of `du`.
 #[derive(Debug, Args)]
 pub struct UsageArguments {
@@ -53,6 +55,43 @@ pub struct RestoreArguments {
     /// A folder of backups, or backups in their order; `-` reads one from standard input
     #[arg(value_name = "DIR|FILE", required = true)]
     pub from: Vec<PathBuf>,
+}
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArguments {
+    /// Replace a file that is there
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The file; `-` writes to standard output
+    #[arg(value_name = "FILE")]
+    pub to: PathBuf,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// An environment variable for the guest, since no export holds any; without a value, this process's own
+    #[arg(long, value_name = "K[=V]")]
+    pub env: Vec<String>,
+    /// The shared zone to mount where the agent mounts one; made when it is missing
+    #[arg(long, value_name = "NAME=/MOUNT[:ro|:rw]")]
+    pub zone: Vec<ZoneOption>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The file; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    /// The agent's name [default: the one that it had]
+    #[arg(value_name = "N")]
+    pub name: Option<String>,
 }
 
 /// Arguments of `reap`. What a fork, an open file, a pinned generation or a head needs is never taken, and
