@@ -20,6 +20,7 @@
 //! | [`diffs`] | what differs between generations and agents |
 //! | [`archive`] | image files that are gone, damaged, or make room |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
+//! | [`exports`] | agents that go to another store |
 //! | [`upkeep`] | what is given back, and what is not |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
 //! | [`tables`] | an agent that changes its function table |
@@ -37,6 +38,7 @@ mod crowd;
 mod differential;
 mod diffs;
 mod errors;
+mod exports;
 mod fair;
 mod files;
 mod forgets;
