@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wasmparser::{CompositeInnerType, FuncType, Parser, Payload, TypeRef, ValType};
+use wasmparser::{CompositeInnerType, FuncType, Parser, Payload, SectionLimited, TypeRef, ValType};
 
 use crate::component::code::CodeUse;
 use crate::component::error::ComponentError;
@@ -30,19 +30,10 @@ impl Types {
         referenced: &[u32],
     ) -> Result<(), ComponentError> {
         let invalid = |error: wasmparser::Error| ComponentError::invalid(&error);
-        let (mut types, mut functions) = (Vec::new(), Vec::new());
+        let (mut types, mut functions) = (None, Vec::new());
         for payload in Parser::new(0).parse_all(wasm) {
             match payload.map_err(invalid)? {
-                Payload::TypeSection(section) => {
-                    for group in section.into_iter_with_offsets() {
-                        let (offset, group) = group.map_err(invalid)?;
-                        for ty in group.into_types() {
-                            if let CompositeInnerType::Func(ty) = ty.composite_type.inner {
-                                types.push((ty, offset));
-                            }
-                        }
-                    }
-                }
+                Payload::TypeSection(section) => types = Some(section),
                 Payload::ImportSection(section) => {
                     for import in section.into_imports() {
                         if let TypeRef::Func(ty) | TypeRef::FuncExact(ty) = import.map_err(invalid)?.ty {
@@ -59,16 +50,22 @@ impl Types {
                 _ => {}
             }
         }
-        for function in referenced {
-            let ty = functions.get(*function as usize).and_then(|ty| types.get(*ty as usize));
-            if let Some((ty, _)) = ty {
-                self.referenced.entry(becomes(ty)).or_default().insert(ty.clone());
-            }
-        }
-        for ty in &code.called {
-            if let Some((ty, offset)) = types.get(*ty as usize) {
-                let place = || Place { offset: place.offset + *offset as u64, ..place.clone() };
-                self.called.entry(ty.clone()).or_insert_with(place);
+        let found: HashSet<u32> =
+            referenced.iter().filter_map(|function| functions.get(*function as usize)).copied().collect();
+        let mut index = 0;
+        for group in types.into_iter().flat_map(SectionLimited::into_iter_with_offsets) {
+            let (offset, group) = group.map_err(invalid)?;
+            for ty in group.into_types() {
+                if let CompositeInnerType::Func(ty) = ty.composite_type.inner {
+                    if found.contains(&index) {
+                        self.referenced.entry(becomes(&ty)).or_default().insert(ty.clone());
+                    }
+                    if code.called.contains(&index) {
+                        let place = || Place { offset: place.offset + offset as u64, ..place.clone() };
+                        self.called.entry(ty).or_insert_with(place);
+                    }
+                }
+                index += 1;
             }
         }
         Ok(())
