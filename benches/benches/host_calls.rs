@@ -75,5 +75,5 @@ fn main() -> anyhow::Result<()> {
         }
     }
     bench.note("Dormouse's files are in a workspace zone, wasmtime-wasi's in a folder of the host");
-    bench.finish()
+    bench.finish(&[])
 }

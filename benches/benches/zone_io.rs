@@ -126,7 +126,7 @@ fn main() -> anyhow::Result<()> {
         crowded(&mut bench, &bed, &crowd[..many], folder.path(), &what, count)?;
     }
     bench.note("Dormouse's files are in a workspace zone, the others' in a folder of the filesystem beneath");
-    bench.finish()
+    bench.finish(&[])
 }
 
 /// Many that append and sync at once: agents, and threads of this process.

@@ -391,5 +391,5 @@ fn main() -> anyhow::Result<()> {
     flooded(&mut bench, tmp)?;
     let files = if bench.is_measuring() { 1_000_000 } else { 2_000 };
     million(&mut bench, tmp, files)?;
-    bench.finish()
+    bench.finish(&[])
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dormouse::code::{CompileLimits, Compiler};
+use dormouse::wasi::MemoryLimits;
 use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -37,6 +38,8 @@ impl Bed {
     pub fn open(&mut self) -> anyhow::Result<()> {
         if self.host.is_none() {
             let mut options = HostOptions::new(self.store());
+            // for the largest agent
+            options.memory = MemoryLimits::new(2 << 30, options.memory.table);
             options.compiler =
                 Some(Compiler { program: self.program.clone(), limits: CompileLimits::default() });
             self.host = Some(Host::open(options)?);

@@ -10,7 +10,8 @@ use anyhow::Context;
 use criterion::{Criterion, SamplingMode, Throughput};
 
 use crate::machine::Machine;
-use crate::report::{Report, Row};
+use crate::plot::{self, Plot};
+use crate::report::{Fact, Report, Row};
 
 /// How long criterion runs each benchmark before it measures. Those samples are not reported.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -96,7 +97,13 @@ impl Bench {
             .measurement_time(MEASURED)
             .sample_size(SAMPLES)
             .configure_from_args();
-        let report = Report { name, machine: Machine::here(tmp), rows: Vec::new(), notes: Vec::new() };
+        let report = Report {
+            name,
+            machine: Machine::here(tmp),
+            rows: Vec::new(),
+            facts: Vec::new(),
+            notes: Vec::new(),
+        };
         let target = tmp.parent().unwrap_or(tmp).to_path_buf();
         // without `--bench`, which `cargo bench` gives, criterion runs everything just once
         let measuring = std::env::args().any(|a| a == "--bench") && !std::env::args().any(|a| a == "--test");
@@ -118,6 +125,24 @@ impl Bench {
         let note = note.into();
         eprintln!("note: {note}");
         self.report.notes.push(note);
+    }
+
+    /// Adds something that is no time.
+    pub fn fact(&mut self, what: impl Into<String>, subject: &str, bytes: u64) {
+        self.report.facts.push(Fact { what: what.into(), subject: subject.into(), bytes });
+    }
+
+    /// Adds a row of samples that were taken elsewhere, where numbers are wanted.
+    pub fn samples(
+        &mut self,
+        what: impl Into<String>,
+        subject: &str,
+        samples: impl IntoIterator<Item = Duration>,
+    ) {
+        let samples =
+            if self.measuring { samples.into_iter().map(nanoseconds).collect() } else { Vec::new() };
+        let row = Row { what: what.into(), subject: subject.into(), samples, means: false, per_second: None };
+        self.report.rows.push(row);
     }
 
     /// Measures an operation one by one. `once` prepares it, does it, and says how long it took
@@ -241,11 +266,14 @@ impl Bench {
         }
     }
 
-    /// Writes the report to standard output and into `target/bench-report`, if anything was measured.
-    pub fn finish(self) -> anyhow::Result<()> {
+    /// Writes the report to standard output and into `target/bench-report`, and the plots beside it, if anything was
+    /// measured.
+    pub fn finish(self, plots: &[Plot]) -> anyhow::Result<()> {
         self.criterion.final_summary();
         if self.report.rows.iter().any(|r| !r.samples.is_empty()) {
-            self.report.publish(&self.target.join("bench-report"))?;
+            let folder = self.target.join("bench-report");
+            self.report.publish(&folder)?;
+            plot::draw(plots, &self.report, &folder)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`bench`] | criterion, with every sample kept beside it |
 //! | [`report`] | p50 and p99 of the samples, as a table and as JSON |
+//! | [`plot`] | pictures of a report |
 //! | [`machine`] | what was measured on |
 //! | [`guests`] | the components that are measured |
 //! | [`bed`] | an open host in a folder of its own, with a runtime |
@@ -16,4 +17,5 @@ pub mod guests;
 pub mod machine;
 pub mod output;
 pub mod peer;
+pub mod plot;
 pub mod report;

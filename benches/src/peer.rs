@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
-use wasmtime::{Engine, Store};
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 use wasmtime_wasi::p2::bindings::Command;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
+/// Places of the pooling allocator.
+const POOL: u32 = 200;
 /// Bytes of output that a command may print.
 const MAX_OUTPUT: usize = 1 << 20;
 
@@ -60,7 +62,25 @@ pub struct Peer {
 impl Peer {
     /// Compiles a component. What it imports beside WASI traps when it is called.
     pub fn new(component: &[u8]) -> anyhow::Result<Self> {
-        let engine = Engine::default();
+        Self::on(Engine::default(), component)
+    }
+
+    /// As [`new`](Self::new), with wasmtime's pooling allocator: instances lie in places that were set aside.
+    pub fn pooling(component: &[u8]) -> anyhow::Result<Self> {
+        let mut pool = PoolingAllocationConfig::default();
+        pool.total_core_instances(POOL)
+            .total_component_instances(POOL)
+            .total_memories(POOL)
+            .total_tables(POOL);
+        pool.table_elements(1 << 18).max_core_instance_size(16 << 20).max_component_instance_size(16 << 20);
+        pool.max_memories_per_component(POOL).max_tables_per_component(POOL);
+        pool.max_core_instances_per_component(POOL);
+        let mut config = Config::new();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        Self::on(Engine::new(&config).map_err(anyhow::Error::from)?, component)
+    }
+
+    fn on(engine: Engine, component: &[u8]) -> anyhow::Result<Self> {
         let component = Component::new(&engine, component).map_err(anyhow::Error::from)?;
         let mut linker = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(anyhow::Error::from)?;

@@ -22,6 +22,26 @@ pub struct Row {
     pub per_second: Option<f64>,
 }
 
+/// Something measured that is no time.
+#[derive(Clone, Debug)]
+pub struct Fact {
+    /// What was measured.
+    pub what: String,
+    /// On whom.
+    pub subject: String,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// Bytes, as people read them.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
 /// What one benchmark measured.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -31,6 +51,8 @@ pub struct Report {
     pub machine: Machine,
     /// Its lines.
     pub rows: Vec<Row>,
+    /// What it measured besides times.
+    pub facts: Vec<Fact>,
     /// What the reader has to know, such as what could not be measured.
     pub notes: Vec<String>,
 }
@@ -83,6 +105,12 @@ impl Report {
             text.push_str(" `means`: a sample is the mean over one batch of calls.");
         }
         text.push('\n');
+        if !self.facts.is_empty() {
+            text.push_str("\n| measured | of | bytes |\n|---|---|---:|\n");
+        }
+        for fact in &self.facts {
+            let _ = writeln!(text, "| {} | {} | {} |", fact.what, fact.subject, size(fact.bytes));
+        }
         for note in &self.notes {
             let _ = write!(text, "\n- {note}");
         }
@@ -110,7 +138,22 @@ impl Report {
                 })
             })
             .collect();
-        json!({ "benchmark": self.name, "machine": self.machine.json(), "rows": rows, "notes": self.notes })
+        let facts = self
+            .facts
+            .iter()
+            .map(|fact| json!({ "measured": fact.what, "of": fact.subject, "bytes": fact.bytes }));
+        let facts: Vec<_> = facts.collect();
+        json!({
+            "benchmark": self.name, "machine": self.machine.json(), "rows": rows, "facts": facts, "notes": self.notes,
+        })
+    }
+
+    /// The samples of a row, sorted; none where it was not measured.
+    pub fn sorted(&self, what: &str, subject: &str) -> Option<Vec<u64>> {
+        let row = self.rows.iter().find(|row| row.what == what && row.subject == subject)?;
+        let mut sorted = row.samples.clone();
+        sorted.sort_unstable();
+        Some(sorted).filter(|sorted| !sorted.is_empty())
     }
 
     /// Prints the report, and writes it as `NAME.md` and `NAME.json` into `folder`.
@@ -160,10 +203,12 @@ mod tests {
             name: "r",
             machine: Machine::here(Path::new("/")),
             rows: vec![row("there", vec![3, 1, 2]), row("skipped", vec![])],
+            facts: vec![Fact { what: "memory".into(), subject: "y".into(), bytes: 54 << 10 }],
             notes: vec!["so it is".into()],
         };
         let text = report.markdown();
         assert!(text.contains("| there | x | 2 ns | 3 ns | 1 ns | 3 |"), "{text}");
+        assert!(text.contains("| memory | y | 54.0 KiB |"), "{text}");
         assert!(!text.contains("skipped") && text.ends_with("- so it is\n"), "{text}");
         let rows = &report.json()["rows"];
         assert_eq!((rows.as_array().map(Vec::len), rows[0]["p50_ns"].as_u64()), (Some(1), Some(2)));

@@ -13,12 +13,18 @@ use crate::subjects::Subject;
 /// Forks that are made by one call, as `dormouse fork --count` does.
 const COUNT: usize = 100;
 
+/// What the rows are called.
+pub const INSTANCE: &str = "fork, instance from the parent's image";
+pub const DURABLE: &str = "fork, durable, each of 100";
+pub const LIVE: &str = "fork, one, durable and awake";
+
 /// Names for the forks of one agent. They can be used again when the forks are removed.
-fn names(subject: &Subject, what: &str, count: usize) -> anyhow::Result<Vec<AgentName>> {
+pub fn names(subject: &Subject, what: &str, count: usize) -> anyhow::Result<Vec<AgentName>> {
     (0..count).map(|n| Ok(AgentName::new(&format!("{}-{what}-{n}", subject.name))?)).collect()
 }
 
-fn remove(bed: &Bed, forks: &[Agent]) -> anyhow::Result<()> {
+/// Removes them.
+pub fn remove(bed: &Bed, forks: &[Agent]) -> anyhow::Result<()> {
     // not by the host, which would look each time for image files that nothing needs any more
     let store = bed.host()?.store()?;
     forks.iter().try_for_each(|fork| Ok(store.remove(fork.id())?))
@@ -30,7 +36,7 @@ pub fn instance(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Resu
     let forks = bed.wait(parent.fork(&names(subject, "instance", COUNT)?, None))?;
     let mut next = forks.iter().cycle();
     let mut used = 0..;
-    bench.each("fork, instance from the parent's image", subject.label, || {
+    bench.each(INSTANCE, subject.label, || {
         bed.wait(async {
             let Some(fork) = next.next() else { anyhow::bail!("there are no forks") };
             if used.next().is_some_and(|n| n % READY == 0) {
@@ -49,7 +55,7 @@ pub fn instance(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Resu
 pub fn durable(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let parent = bed.host()?.agent(subject.name)?;
     let names = names(subject, "durable", COUNT)?;
-    bench.each("fork, durable, each of 100", subject.label, || {
+    bench.each(DURABLE, subject.label, || {
         let begun = Instant::now();
         let forks = bed.wait(parent.fork(&names, None))?;
         let took = begun.elapsed();
@@ -64,7 +70,7 @@ pub fn durable(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Resul
 pub fn to_live(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let (host, parent) = (bed.host()?, bed.host()?.agent(subject.name)?);
     let names = names(subject, "live", 1)?;
-    bench.each("fork, one, durable and awake", subject.label, || {
+    bench.each(LIVE, subject.label, || {
         bed.wait(async {
             host.prepare(&parent, 1).await?;
             let begun = Instant::now();

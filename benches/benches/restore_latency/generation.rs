@@ -4,12 +4,51 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::ensure;
-use dormouse_benches::bed::{Bed, send};
-use dormouse_benches::bench::Bench;
+use dormouse::agent::TurnReport;
+use dormouse::{Agent, Event};
+use dormouse_benches::bed::Bed;
+use dormouse_benches::bench::{Bench, Timed};
 use dormouse_benches::guests;
 
 use crate::PROGRAM;
+use crate::resume::timed;
 use crate::subjects::{Plan, Subject};
+
+/// What a turn's row is called that changes so much of the memory.
+pub fn changed(percent: u64, how: &str) -> String {
+    format!("generation, {percent}% of the memory changed{how}")
+}
+
+/// What the row is called of a first turn that writes to so many pages.
+pub fn touched(pages: usize) -> String {
+    format!("turn, the first after a warm resume, {pages} pages written{IN_MEMORY}")
+}
+
+/// How rows are called whose store is in memory.
+pub const IN_MEMORY: &str = ", store in memory";
+
+async fn turn(agent: &Agent, command: &str) -> anyhow::Result<TurnReport> {
+    let report = agent.send(Event::message(command)?).await?;
+    ensure!(report.reply.is_ok(), "{command}: {:?}", report.reply);
+    Ok(report)
+}
+
+/// First turns after a warm resume that write to some pages: what first touches cost, beside what a turn costs.
+fn touches(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
+    let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
+    for pages in [0, 1, 16, 256] {
+        let command = format!("touch-pages {pages}");
+        bench.each(&touched(pages), subject.label, || {
+            bed.wait(async {
+                agent.sleep().await;
+                host.prepare(&agent, 1).await?;
+                ensure!(timed(&agent).await?.1, "no slot stood ready");
+                Ok(turn(&agent, &command).await?.took)
+            })
+        });
+    }
+    Ok(())
+}
 
 /// Turns that write to a part of the memory, to the durable reply: the call, the faults on the pages
 /// that are written, finding them, their image, and the commit. An agent's memory is never newer than
@@ -21,14 +60,13 @@ pub fn turns(bench: &mut Bench, bed: &Bed, subject: &Subject, how: &str) -> anyh
     let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
     for percent in [0, 1, 10] {
         let command = format!("touch-pages {}", subject.pages * percent / 100);
-        bench.each(&format!("generation, {percent}% of the memory changed{how}"), subject.label, || {
+        bench.each(&changed(percent, how), subject.label, || {
             bed.wait(async {
                 agent.sleep().await;
                 host.prepare(&agent, 1).await?;
                 agent.resume().await?;
-                let begun = Instant::now();
-                send(&agent, &command).await?;
-                Ok(begun.elapsed())
+                let report = turn(&agent, &command).await?;
+                Ok(Timed { took: report.took, reported: Some(report.imaging) })
             })
         });
     }
@@ -71,7 +109,6 @@ pub fn rewind(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result
 
 /// The same turns on a filesystem in memory, where a sync costs nothing.
 pub fn without_sync(bench: &mut Bench) -> anyhow::Result<()> {
-    const HOW: &str = ", store in memory";
     let place = Path::new("/dev/shm");
     let mut bed = match Bed::new(place, PROGRAM) {
         Ok(bed) => bed,
@@ -93,8 +130,9 @@ pub fn without_sync(bench: &mut Bench) -> anyhow::Result<()> {
                 continue;
             }
         };
-        turns(bench, &bed, &subject, HOW)?;
-        pause(bench, &bed, &subject, HOW)?;
+        turns(bench, &bed, &subject, IN_MEMORY)?;
+        pause(bench, &bed, &subject, IN_MEMORY)?;
+        touches(bench, &bed, &subject)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Resume, and what plain wasmtime does instead.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,8 +11,17 @@ use dormouse_benches::bed::{Bed, send};
 use dormouse_benches::bench::{Bench, Timed};
 use dormouse_benches::peer::Peer;
 
-use crate::PROGRAM;
 use crate::subjects::{Plan, Subject};
+use crate::{FORK_PEER, PROGRAM};
+
+/// What a peer's rows are called.
+pub const ON_DEMAND: &str = "instantiate, plain wasmtime";
+pub const POOLING: &str = "instantiate, plain wasmtime, pooling";
+pub const FORK: &str = "fork(2) of a process of that size";
+/// What a resume's rows are called.
+pub const WARM: &str = "resume, warm slot";
+pub const COLD: &str = "resume, cold";
+pub const UNCACHED: &str = "resume, cold, image not in the page cache";
 
 /// Plain wasmtime's instantiation of the unrewritten components. It gives a component that has just
 /// been started, not an agent that remembers.
@@ -21,10 +32,29 @@ pub fn plain(bench: &mut Bench, plans: &[Plan]) -> anyhow::Result<()> {
             continue;
         }
         seen.push(plan.language);
-        let peer = Peer::new(&plan.component)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        bench.each("instantiate, plain wasmtime", plan.language, || runtime.block_on(peer.instantiate()));
+        let mut measure = |what: &str, peer: Peer| {
+            bench.each(what, plan.language, || runtime.block_on(peer.instantiate()));
+        };
+        measure(ON_DEMAND, Peer::new(&plan.component)?);
+        measure(POOLING, Peer::pooling(&plan.component)?);
     }
+    Ok(())
+}
+
+/// Forks that the process of a peer makes of itself.
+const FORKS: usize = 200;
+
+/// How long `fork(2)` takes of a process that has written to as much memory as an agent has.
+pub fn fork_of_process(bench: &mut Bench, subject: &Subject) -> anyhow::Result<()> {
+    let bytes = subject.pages * dormouse::image::PAGE as u64;
+    let count = if bench.is_measuring() { FORKS } else { 1 };
+    let output = Command::new(FORK_PEER).args([bytes.to_string(), count.to_string()]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout)?;
+    let samples: Vec<Duration> =
+        lines.lines().map(|line| Ok(Duration::from_nanos(line.parse()?))).collect::<anyhow::Result<_>>()?;
+    bench.samples(FORK, subject.label, samples);
     Ok(())
 }
 
@@ -45,7 +75,7 @@ pub const READY: usize = 16;
 pub fn warm(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let (host, agent) = (bed.host()?, bed.host()?.agent(subject.name)?);
     let mut used = 0..;
-    bench.each("resume, warm slot", subject.label, || {
+    bench.each(WARM, subject.label, || {
         bed.wait(async {
             if used.next().is_some_and(|n| n % READY == 0) {
                 host.prepare(&agent, READY).await?;
@@ -62,7 +92,7 @@ pub fn warm(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<(
 /// With an instance that has to be made first.
 pub fn cold(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
     let agent = bed.host()?.agent(subject.name)?;
-    bench.each("resume, cold", subject.label, || {
+    bench.each(COLD, subject.label, || {
         bed.wait(async {
             loop {
                 let (timed, warm) = timed(&agent).await?;
@@ -74,6 +104,31 @@ pub fn cold(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<(
             }
         })
     });
+    Ok(())
+}
+
+/// As [`cold`], where the system has none of the store's images in its page cache: what the resume itself reads, and then
+/// with a turn, which reads what it touches.
+pub fn uncached(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
+    let agent = bed.host()?.agent(subject.name)?;
+    bench.each(UNCACHED, subject.label, || {
+        bed.wait(async {
+            agent.sleep().await;
+            forget_cached(&bed.store().join("images"))?;
+            let (timed, _) = timed(&agent).await?;
+            agent.sleep().await;
+            Ok(Timed { reported: None, ..timed })
+        })
+    });
+    Ok(())
+}
+
+/// Takes the files of a folder out of the page cache.
+fn forget_cached(folder: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let file = File::open(entry?.path())?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
     Ok(())
 }
 

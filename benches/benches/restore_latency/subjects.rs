@@ -33,9 +33,9 @@ pub struct Subject {
 }
 
 const RUST: &[&str] = &["note a mouse sleeps", "next", "line"];
-const PYTHON: &[&str] = &["remember animal mouse", "next", "line"];
+const OTHERS: &[&str] = &["remember animal mouse", "next", "line"];
 
-/// The Rust agent by size, and the Python one.
+/// The Rust agent by size, and those of other languages.
 pub fn all(bench: &mut Bench) -> anyhow::Result<Vec<Plan>> {
     let notes = guests::read(bench.target(), "notes")?;
     let rust = |label, name, grown| Plan {
@@ -52,21 +52,25 @@ pub fn all(bench: &mut Bench) -> anyhow::Result<Vec<Plan>> {
     }
     plans.push(rust("Rust +64 MiB", "rust-64", 64));
     plans.push(rust("Rust +256 MiB", "rust-256", 256));
-    if let Some(component) = guests::read_if_built(bench.target(), "python-agent") {
-        let python = |label, name, grown| Plan {
-            label,
-            name,
-            language: "CPython",
-            component: component.clone(),
-            grown,
-            events: PYTHON,
+    plans.push(rust("Rust +1 GiB", "rust-1024", 1024));
+    let mut others =
+        |language, guest, sizes: &[(&'static str, &'static str, usize)]| match guests::read_if_built(
+            bench.target(),
+            guest,
+        ) {
+            Some(component) => plans.extend(sizes.iter().map(|&(label, name, grown)| Plan {
+                label,
+                name,
+                language,
+                component: component.clone(),
+                grown,
+                events: OTHERS,
+            })),
+            None => bench.note(format!("{language} was not measured: `make guests` builds its agent")),
         };
-        plans.push(python("CPython", "cpython", 0));
-        plans.push(python("CPython +16 MiB", "cpython-16", 16));
-        plans.push(python("CPython +256 MiB", "cpython-256", 256));
-    } else {
-        bench.note("CPython was not measured: `scripts/build-guests.sh --python` builds its agent");
-    }
+    others("CPython", "python-agent", &[("CPython", "cpython", 0), ("CPython +256 MiB", "cpython-256", 256)]);
+    others("QuickJS", "js-agent", &[("QuickJS", "quickjs", 0)]);
+    others("SpiderMonkey", "spidermonkey-agent", &[("SpiderMonkey", "spidermonkey", 0)]);
     Ok(plans)
 }
 

@@ -54,6 +54,9 @@ pub struct TurnReport {
     pub reply: Result<Vec<u8>, String>,
     /// From the event to the durable reply.
     pub took: Duration,
+    /// What of that was spent on the image: finding the pages that have changed, and writing and syncing them. Nothing
+    /// where the turn is not a new one.
+    pub imaging: Duration,
     /// The event had been answered before: no turn was taken, and this is the first reply.
     pub repeated: bool,
 }
@@ -82,7 +85,7 @@ impl Agent {
         let mut running = self.enter().await?;
         if let Some((turn, generation, reply)) = self.answered(&event.id)? {
             let took = started.elapsed();
-            return Ok(TurnReport { turn, generation, reply, took, repeated: true });
+            return Ok(TurnReport { turn, generation, reply, took, imaging: Duration::ZERO, repeated: true });
         }
         let mut cancel = std::pin::pin!(cancel);
         let brought = tokio::select! {
@@ -123,9 +126,9 @@ impl Agent {
             Err(e) => return Err(self.fail(&mut running, e).await),
         };
         match self.commit(&mut running, &reply).await {
-            Ok(generation) => {
+            Ok((generation, imaging)) => {
                 self.note_answered(&id, turn);
-                Ok(TurnReport { turn, generation, reply, took: started.elapsed(), repeated: false })
+                Ok(TurnReport { turn, generation, reply, took: started.elapsed(), imaging, repeated: false })
             }
             Err(e) => Err(self.give_up(&mut running, e).await),
         }
@@ -144,18 +147,20 @@ impl Agent {
         &self,
         running: &mut Option<Running>,
         reply: &Result<Vec<u8>, String>,
-    ) -> Result<GenerationNumber, AgentError> {
+    ) -> Result<(GenerationNumber, Duration), AgentError> {
         let Some(mut now) = running.take() else {
             return Err(AgentError::Task("the agent is not running at its turn's end".into()));
         };
         // no image file is reaped between the image and the commit that names it
         let _imaging = self.host.imaging.read().await;
+        let began = Instant::now();
         let head = FlatName::Generation(self.disk.id().0, self.disk.head().0);
         if let Some(flat) = self.host.images.rebase(&now.image, &head)? {
             now.image = flat;
         }
         now.live.save().await?;
         let (now, about) = self.capture(now, Start::Resumed).await?;
+        let imaging = began.elapsed();
         // it has read what the guest has not
         if let Some(e) = self.unreadable(&now) {
             return Err(e);
@@ -175,7 +180,7 @@ impl Agent {
             standing.template.note_written(&now.image);
         }
         *running = Some(now);
-        Ok(number)
+        Ok((number, imaging))
     }
 
     /// That a page of the instance's memory could not be read, where that is so; the file is then looked at anew before

@@ -84,7 +84,7 @@ fn print(agent: &str, as_json: bool, report: &TurnReport) -> anyhow::Result<u8> 
         output::print_json(&json!({
             "agent": agent, "turn": report.turn.0, "generation": report.generation.0,
             "reply": reply, "error": error, "microseconds": report.took.as_micros() as u64,
-            "repeated": report.repeated,
+            "image_microseconds": report.imaging.as_micros() as u64, "repeated": report.repeated,
         }))?;
         return Ok(u8::from(report.reply.is_err()));
     }
