@@ -41,7 +41,8 @@ const COUNTS: &str = r#"(component
     (canon lift (core func $i "handle") (memory $i "memory") (realloc (func $i "realloc"))))
   (export "handle" (func $handle)))"#;
 
-const FORMATS: &[&str] = &["v1"];
+/// Of flat images 1 and 2.
+const FORMATS: &[&str] = &["v1", "v2"];
 
 fn goldens() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("goldens")
