@@ -183,7 +183,9 @@ impl Agent {
             if let Err(e) = self.stand_by() {
                 tracing::debug!("opening what a paused agent has open: {e}");
             }
-            self.flatten_asleep(number, &image);
+            let small = image.reference().bytes() <= FLATTEN_SMALL;
+            let above = if small { 0 } else { FLATTEN_PAUSED };
+            self.host.flatten_later(self, number, &image, above);
             self.host.archive_later(&self.disk, number);
         }
         Ok(number)
@@ -232,14 +234,8 @@ impl Agent {
             // whoever resumes it tries again, and is told
             tracing::debug!("opening what a sleeping agent has open: {e}");
         }
-        self.flatten_asleep(self.disk.head(), &image);
-    }
-
-    /// An agent that sleeps is to be there again in no time: behind it, its image is made flat where that is worth it.
-    fn flatten_asleep(&self, number: GenerationNumber, image: &Image) {
-        let small = image.reference().bytes() <= FLATTEN_SMALL;
-        let above = if small { 0 } else { FLATTEN_PAUSED };
-        self.host.flatten_later(self, number, image, above);
+        // whoever comes and goes with every turn is not written out whole each time
+        self.host.flatten_later(self, self.disk.head(), &image, self.host.options.flatten_at);
     }
 
     /// Keeps what the agent's handles refer to open while it sleeps, so that it outlives its name.
