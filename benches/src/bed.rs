@@ -38,6 +38,8 @@ impl Bed {
     pub fn open(&mut self) -> anyhow::Result<()> {
         if self.host.is_none() {
             let mut options = HostOptions::new(self.store());
+            // slots are made where a benchmark says so
+            options.warm_slots = 0;
             // for the largest agent
             options.memory = MemoryLimits::new(2 << 30, options.memory.table);
             options.compiler =

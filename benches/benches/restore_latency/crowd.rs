@@ -30,6 +30,7 @@ fn proportional() -> anyhow::Result<u64> {
 /// Makes so many forks, brings all of them into memory, and lets them go again.
 pub fn alive(bench: &mut Bench, bed: &Bed, subject: &Subject, count: usize) -> anyhow::Result<()> {
     let parent = bed.host()?.agent(subject.name)?;
+    let alone = proportional()?;
     let begun = Instant::now();
     let forks = bed.wait(parent.fork(&names(subject, "crowd", count)?, None))?;
     bench.samples(format!("fork, durable, each of {count}"), subject.label, [begun.elapsed() / count as u32]);
@@ -58,5 +59,7 @@ pub fn alive(bench: &mut Bench, bed: &Bed, subject: &Subject, count: usize) -> a
             fork.sleep().await;
         }
     });
+    let each = proportional()?.saturating_sub(alone) / count as u64;
+    bench.fact(format!("memory of each of {count} forks that have gone to sleep"), subject.label, each);
     remove(bed, &forks)
 }

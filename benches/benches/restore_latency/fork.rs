@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use dormouse::{Agent, AgentName};
-use dormouse_benches::bed::Bed;
+use dormouse_benches::bed::{Bed, send};
 use dormouse_benches::bench::{Bench, Timed};
 
 use crate::resume::{READY, timed};
@@ -16,6 +16,7 @@ const COUNT: usize = 100;
 /// What the rows are called.
 pub const INSTANCE: &str = "fork, instance from the parent's image";
 pub const DURABLE: &str = "fork, durable, each of 100";
+pub const DEEP: &str = "fork, one, durable and awake, of a fork of a fork";
 pub const LIVE: &str = "fork, one, durable and awake";
 
 /// Names for the forks of one agent. They can be used again when the forks are removed.
@@ -66,13 +67,34 @@ pub fn durable(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Resul
     Ok(())
 }
 
-/// One durable fork that is awake at the end.
+/// One durable fork that is awake at the end, of the agent and of a fork of a fork of it, which have taken turns.
 pub fn to_live(bench: &mut Bench, bed: &Bed, subject: &Subject) -> anyhow::Result<()> {
-    let (host, parent) = (bed.host()?, bed.host()?.agent(subject.name)?);
+    let agent = bed.host()?.agent(subject.name)?;
+    live(bench, bed, subject, &agent, LIVE)?;
+    let chain = bed.wait(async {
+        let mut chain: Vec<Agent> = Vec::new();
+        for name in names(subject, "chain", 2)? {
+            let parent = chain.last().unwrap_or(&agent);
+            let forks = parent.fork(&[name], None).await?;
+            chain.extend(forks);
+            if let Some(fork) = chain.last() {
+                send(fork, "next").await?;
+            }
+        }
+        anyhow::Ok(chain)
+    })?;
+    if let Some(last) = chain.last() {
+        live(bench, bed, subject, last, DEEP)?;
+    }
+    remove(bed, &chain)
+}
+
+fn live(bench: &mut Bench, bed: &Bed, subject: &Subject, parent: &Agent, what: &str) -> anyhow::Result<()> {
+    let host = bed.host()?;
     let names = names(subject, "live", 1)?;
-    bench.each(LIVE, subject.label, || {
+    bench.each(what, subject.label, || {
         bed.wait(async {
-            host.prepare(&parent, 1).await?;
+            host.prepare(parent, 1).await?;
             let begun = Instant::now();
             let forks = parent.fork(&names, None).await?;
             for fork in &forks {

@@ -112,6 +112,7 @@ fn plots() -> Vec<Plot> {
                 row(fork::INSTANCE, "instance of a fork"),
                 row(fork::DURABLE, "durable, each of 100"),
                 row(fork::LIVE, "one, durable and awake"),
+                row(fork::DEEP, "the same, of a fork's fork"),
                 row(resume::FORK, "fork(2) of such a process"),
             ],
         ),
