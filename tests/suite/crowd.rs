@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use dormouse::code::{CompileLimits, Compiler};
-use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{Agent, AgentName, AgentOptions, Event, Host};
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest};
 
 /// How many; `DORMOUSE_FORKS` asks for others.
 fn forks() -> usize {
@@ -29,9 +28,7 @@ fn memory() -> Option<u64> {
 fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
     let count = forks();
     let bed = Bed::new(&["notes"]);
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
-    let host = Host::open(options).expect("the host");
+    let host = Host::open(bed.options()).expect("the host");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

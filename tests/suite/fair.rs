@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse::code::{CompileLimits, Compiler};
 use dormouse::{Agent, AgentError, AgentName, AgentOptions, Event, Host, HostOptions};
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest};
 
 /// Agents that spin at once, more than any machine here has cores for.
 const SPINNERS: usize = 12;
@@ -45,9 +44,7 @@ async fn send(agent: &Agent, text: &str) -> Result<String, AgentError> {
 #[test]
 fn guests_that_spin_leave_the_others_their_turns() {
     let bed = Bed::new(&["notes"]);
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options =
-        HostOptions { compiler: Some(compiler), cpu_time: Some(LIMIT), ..HostOptions::new(bed.store()) };
+    let options = HostOptions { cpu_time: Some(LIMIT), ..bed.options() };
     let host = Host::open(options).expect("the host");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -7,11 +7,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use dormouse::code::{CompileLimits, Compiler};
 use dormouse::zone_vfs::store::StoreOptions;
 use dormouse::{AgentName, AgentOptions, Event, Host, HostOptions};
 
-use crate::bed::{Bed, PROGRAM};
+use crate::bed::{Bed, options};
 
 /// An agent that counts its events, in its memory and in a global, and replies with both numbers.
 const COUNTS: &str = r#"(component
@@ -65,9 +64,8 @@ fn copy(from: &Path, to: &Path) {
 fn write(into: &Path) {
     let component = wat::parse_str(COUNTS).expect("a component");
     let folder = into.join("store");
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
     let store = StoreOptions { log_file: 64 << 10, reserve: 0, ..StoreOptions::default() };
-    let options = HostOptions { compiler: Some(compiler), store, ..HostOptions::new(&folder) };
+    let options = HostOptions { store, ..options(&folder) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let host = Host::open(options).expect("the host");

@@ -1,9 +1,8 @@
 //! Guests that do what they must not. Each ends alone: the program says why, and goes on.
 
-use dormouse::code::{CompileLimits, Compiler};
 use rustix::process::Signal;
 
-use crate::bed::{Bed, PROGRAM, Ran, Running, guest, run};
+use crate::bed::{Bed, Ran, Running, guest, run};
 
 /// The guest trapped, and the program said so.
 fn assert_trapped(ran: &Ran, reason: &str) {
@@ -188,12 +187,8 @@ const NEVER_STARTS: &str = r#"(component
 fn a_component_that_never_starts_is_given_up() {
     let bed = Bed::empty();
     let component = wat::parse_str(NEVER_STARTS).expect("a component");
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = dormouse::HostOptions {
-        compiler: Some(compiler),
-        genesis_time: std::time::Duration::from_millis(300),
-        ..dormouse::HostOptions::new(bed.store())
-    };
+    let options =
+        dormouse::HostOptions { genesis_time: std::time::Duration::from_millis(300), ..bed.options() };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let host = dormouse::Host::open(options).expect("the host");

@@ -1,12 +1,11 @@
 //! `dormouse:zones/locks`: among agents that are awake in one process.
 
-use dormouse::code::{CompileLimits, Compiler};
-use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{Agent, AgentName, AgentOptions, Event, Host};
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Timestamp};
 use zone_vfs::zone::{Access, OpenOptions};
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest};
 
 async fn ask(agent: &Agent, text: &str) -> Result<String, String> {
     let report = agent.send(Event::message(text).expect("an event")).await.expect("a turn");
@@ -16,9 +15,7 @@ async fn ask(agent: &Agent, text: &str) -> Result<String, String> {
 /// Lets `work` have two agents that share a zone with the files `x` and `y`, which hold `0`.
 fn with_two(work: impl AsyncFnOnce(Agent, Agent)) {
     let bed = Bed::new(&["locks-agent"]);
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
-    let host = Host::open(options).expect("the host");
+    let host = Host::open(bed.options()).expect("the host");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let component = std::fs::read(guest("locks-agent")).expect("the component");

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse::code::{CompileLimits, Compiler};
 use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest};
 
 async fn send(agent: &Agent, text: &str) -> String {
     let report = agent.send(Event::message(text).expect("an event")).await.expect("a turn");
@@ -19,8 +18,7 @@ fn with_agents<F: Future<Output = ()>>(
     work: impl FnOnce(Host, Vec<Agent>) -> F,
 ) {
     let bed = Bed::new(&["notes"]);
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let mut hosts = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
+    let mut hosts = bed.options();
     options(&mut hosts);
     let host = Host::open(hosts).expect("the host");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {

@@ -2,11 +2,10 @@
 
 use std::ffi::OsStr;
 
-use dormouse::code::{CompileLimits, Compiler};
-use dormouse::{AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{AgentName, AgentOptions, Event, Host};
 use serde_json::Value;
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest};
 
 /// A command that does what it can, and fails with an error that has these words.
 fn fails(bed: &Bed, arguments: &[&str], words: &[&str]) {
@@ -220,9 +219,7 @@ fn an_agent_can_compare_its_generations() {
 
 /// Lets `work` have a host.
 fn with_host(bed: &Bed, work: impl AsyncFnOnce(&Host)) {
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
-    let host = Host::open(options).expect("the host");
+    let host = Host::open(bed.options()).expect("the host");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(work(&host));
     host.close().expect("closed");

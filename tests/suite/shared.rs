@@ -3,11 +3,10 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use dormouse::code::{CompileLimits, Compiler};
-use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{Agent, AgentName, AgentOptions, Event, Host};
 use rustix::process::Signal;
 
-use crate::bed::{Bed, PROGRAM, Running, guest, random};
+use crate::bed::{Bed, Running, guest, random};
 
 /// An agent with one more zone.
 fn create(bed: &Bed, name: &str, zone: &str) {
@@ -130,9 +129,7 @@ async fn send(agent: &Agent, text: &str) -> String {
 #[test]
 fn agents_that_are_awake_see_changes_in_the_middle_of_their_turns() {
     let bed = Bed::new(&["notes"]);
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
-    let host = Host::open(options).expect("the host");
+    let host = Host::open(bed.options()).expect("the host");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let component = std::fs::read(guest("notes")).expect("the component");

@@ -4,11 +4,10 @@ use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse::code::{CompileLimits, Compiler};
-use dormouse::{AgentError, AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{AgentError, AgentName, AgentOptions, Event, Host};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, PROGRAM, guest};
+use crate::bed::{Bed, guest, options};
 
 /// A process whose output nobody reads. After this time it counts as hanging.
 const HANGS: Duration = Duration::from_mins(2);
@@ -177,10 +176,7 @@ const LOOKS_AT_A_CLOCK: &str = r#"(component
 fn an_agent_whose_genesis_was_cut_short_is_gone_or_makes_up_for_it() {
     let bed = Bed::empty();
     let component = wat::parse_str(LOOKS_AT_A_CLOCK).expect("a component");
-    let open = |folder: std::path::PathBuf| {
-        let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-        Host::open(HostOptions { compiler: Some(compiler), ..HostOptions::new(folder) }).expect("the host")
-    };
+    let open = |folder: std::path::PathBuf| Host::open(options(folder)).expect("the host");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let crashed = bed.path("crashed");
     runtime.block_on(async {

@@ -6,11 +6,10 @@ use std::io::{Cursor, Write};
 use std::path::PathBuf;
 
 use dormouse::agent::{RunOptions, TurnReport};
-use dormouse::code::{CompileLimits, Compiler};
 use dormouse::wasi::{Input, Stdio};
-use dormouse::{Agent, AgentError, Event, Host, HostOptions};
+use dormouse::{Agent, AgentError, Event, Host};
 
-use crate::bed::{Bed, PROGRAM, Running, run};
+use crate::bed::{Bed, Running, run};
 
 async fn send(agent: &Agent, text: &str) -> Result<TurnReport, AgentError> {
     agent.send(Event::message(text).expect("an event")).await
@@ -34,9 +33,7 @@ fn cut_off(file: &PathBuf) {
 }
 
 fn host(bed: &Bed) -> Host {
-    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
-    let options = HostOptions { compiler: Some(compiler), ..HostOptions::new(bed.store()) };
-    Host::open(options).expect("the host")
+    Host::open(bed.options()).expect("the host")
 }
 
 #[test]

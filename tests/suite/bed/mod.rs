@@ -13,6 +13,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dormouse::HostOptions;
+use dormouse::code::{CompileLimits, Compiler};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -28,6 +30,12 @@ pub fn guest(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests").join(name).with_extension("wasm");
     assert!(path.is_file(), "the guest {name} is not built: `make guests` builds it");
     path
+}
+
+/// How a host over the store in `folder` is opened in the test's own process: the program compiles for it.
+pub fn options(folder: impl Into<PathBuf>) -> HostOptions {
+    let compiler = Compiler { program: PROGRAM.into(), limits: CompileLimits::default() };
+    HostOptions { compiler: Some(compiler), ..HostOptions::new(folder) }
 }
 
 /// A number that nobody can foresee, less than `limit`.
@@ -51,6 +59,11 @@ impl Bed {
             compiled::provide(name, &bed.store());
         }
         bed
+    }
+
+    /// How a host over this store is opened in the test's own process.
+    pub fn options(&self) -> HostOptions {
+        options(self.store())
     }
 
     /// A folder in which no store is yet.
