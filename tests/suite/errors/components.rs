@@ -101,8 +101,12 @@ fn a_component_that_cannot_be_captured_is_refused_with_reason_and_place() {
     let mut command = bed.command(["run", "--name", "a"]);
     assert_eq!(run(command.arg(guest("hello-command")), b"").status, Some(0));
     for (name, body, reason) in [
-        ("table", "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func)))", "function table"),
-        ("global", "(global (mut funcref) (ref.null func))", "mutable global that holds a reference"),
+        ("pages", "(memory 0 65536 (pagesize 1))", "page size of its own"),
+        (
+            "heap",
+            "(type $t (struct (field i32))) (func (drop (struct.new $t (i32.const 1))))",
+            "garbage-collected types",
+        ),
         ("wide", "(memory i64 1)", "64-bit memory"),
         ("shared", "(memory 1 1 shared)", "shared memory"),
     ] {
