@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use zone_vfs::id::Timestamp;
+
 /// Not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no size: give bytes, or a number with K, M, G or T (powers of 1024; KiB, MiB, ... too)")]
@@ -41,6 +43,11 @@ pub fn span(text: &str) -> Result<Duration, InvalidSpan> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// A moment as text, as in RFC 3339.
+pub fn time(t: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(t.0)).map_or_else(|_| t.0.to_string(), |t| t.to_string())
 }
 
 #[cfg(test)]

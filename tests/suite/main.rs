@@ -48,6 +48,7 @@ mod guests;
 mod hostile;
 mod killed;
 mod locks;
+mod moves;
 mod operator;
 mod parked;
 mod policies;

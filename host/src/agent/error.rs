@@ -1,4 +1,4 @@
-use zone_vfs::id::GenerationNumber;
+use zone_vfs::id::{GenerationNumber, Timestamp};
 use zone_vfs::store::StoreError;
 use zone_vfs::zone::ZoneError;
 
@@ -119,6 +119,18 @@ pub enum AgentError {
         /// What is wrong with the file.
         #[source]
         source: ImageError,
+    },
+    /// The agent was moved to another store: nothing here goes on with it.
+    #[error(
+        "{agent} was moved to another store (exported {}): `dormouse rm {agent}` removes what is left of it, and \
+         `dormouse import` of that file makes a copy",
+        crate::size::time(*at)
+    )]
+    Moved {
+        /// The agent's name.
+        agent: String,
+        /// When.
+        at: Timestamp,
     },
     /// More forks than one call makes.
     #[error("{found} forks: at most {limit} are made at once")]

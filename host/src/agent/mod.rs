@@ -172,8 +172,30 @@ impl Agent {
         self.place.running.lock().await.is_some()
     }
 
-    /// Waits for its turn at the agent. A turn whose caller went away in the middle has failed.
+    /// Refuses an agent that was moved to another store: nothing here goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::Moved`].
+    pub fn expect_here(&self) -> Result<(), AgentError> {
+        match self.about()?.moved {
+            Some(at) => Err(AgentError::Moved { agent: self.disk.info()?.name, at }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for its turn at the agent, to go on with it. A turn whose caller went away in the middle has failed.
     pub(crate) async fn enter(&self) -> Result<Entered<'_>, AgentError> {
+        let entered = self.enter_wherever().await?;
+        if !self.place.is_here() {
+            self.expect_here()?;
+            self.place.note_here(true);
+        }
+        Ok(entered)
+    }
+
+    /// As [`enter`](Self::enter), also where the agent was moved: for who does not go on with it.
+    pub(crate) async fn enter_wherever(&self) -> Result<Entered<'_>, AgentError> {
         let mut running = self.place.running.lock().await;
         let on_unreadable = self.place.take_unreadable();
         if self.disk.is_in_turn() {

@@ -21,6 +21,8 @@ pub(crate) struct Place {
     standing: Mutex<Option<Arc<Standing>>>,
     /// Whoever ran last went on memory that could not be read, and was dropped before he could be asked.
     unreadable: AtomicBool,
+    /// It is known not to have been moved. Told only by who is at the agent, whom a move waits for.
+    is_here: AtomicBool,
     /// The events that were answered, once that has been asked.
     seen: Mutex<Option<Seen>>,
 }
@@ -39,6 +41,16 @@ impl Place {
     /// Whether that was noted since this was asked last.
     pub fn take_unreadable(&self) -> bool {
         self.unreadable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the agent is known not to have been moved, for who is at it.
+    pub fn is_here(&self) -> bool {
+        self.is_here.load(Ordering::Acquire)
+    }
+
+    /// Notes what [`is_here`](Self::is_here) asks, for who is at the agent.
+    pub fn note_here(&self, is_here: bool) {
+        self.is_here.store(is_here, Ordering::Release);
     }
 
     pub fn seen(&self) -> MutexGuard<'_, Option<Seen>> {

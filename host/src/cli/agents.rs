@@ -159,7 +159,9 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         .disk()
         .last_turn_record()
         .is_some_and(|t| matches!(t.outcome, Outcome::Failed(_)) && t.turn > generation.turn);
-    let state = if failed {
+    let state = if about.moved.is_some() {
+        "moved"
+    } else if failed {
         "failed"
     } else if generation.paused().is_some() {
         "paused"

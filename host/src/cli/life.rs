@@ -72,6 +72,7 @@ pub async fn pin(host: &Host, a: &GenerationArguments, pinned: bool) -> anyhow::
 
 pub async fn rewind(host: &Host, a: &GenerationArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
+    agent.expect_here()?;
     let made = agent.rewind(GenerationNumber(a.generation)).await;
     let made = made.with_context(|| OfAgent(a.agent.clone()))?;
     if a.json {

@@ -17,6 +17,7 @@ use zone_vfs::superblock::SuperblockError;
 use super::terminal::{escape, escape_line};
 use super::words;
 use crate::AgentError;
+pub use crate::size::time;
 
 /// What helps where an agent is not found.
 pub const LISTS_AGENTS: &str = "`dormouse ps` lists the agents";
@@ -293,11 +294,6 @@ pub fn column_time(t: Timestamp) -> String {
 /// A number of things, of which `one` is one: `1 file`, `2 files`.
 pub fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
-}
-
-/// A time for JSON.
-pub fn time(t: Timestamp) -> String {
-    jiff::Timestamp::from_nanosecond(i128::from(t.0)).map_or_else(|_| t.0.to_string(), |t| t.to_string())
 }
 
 /// How long ago, in one unit.

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
@@ -22,14 +24,15 @@ use crate::{Agent, AgentError, Host};
 const BUFFER: usize = 1 << 20;
 
 /// A file that is none before it is whole.
-struct Unfinished<'a> {
-    path: &'a Path,
+struct Unfinished {
+    path: PathBuf,
     temporary: PathBuf,
     file: File,
+    is_finished: AtomicBool,
 }
 
-impl<'a> Unfinished<'a> {
-    fn new(path: &'a Path) -> anyhow::Result<Self> {
+impl Unfinished {
+    fn new(path: &Path) -> anyhow::Result<Self> {
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".unfinished");
         let unfinished = PathBuf::from(unfinished);
@@ -38,18 +41,27 @@ impl<'a> Unfinished<'a> {
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = open_regular(&unfinished, &options)
             .with_context(|| format!("making {}", unfinished.display()))?;
-        Ok(Self { path, temporary: unfinished, file })
+        Ok(Self { path: path.into(), temporary: unfinished, file, is_finished: AtomicBool::new(false) })
     }
 
     /// It is there, durably, under its name.
     fn finish(&self) -> std::io::Result<()> {
         self.file.sync_all()?;
-        std::fs::rename(&self.temporary, self.path)?;
+        std::fs::rename(&self.temporary, &self.path)?;
+        self.is_finished.store(true, Ordering::Release);
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 
+    fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::Acquire)
+    }
+
+    /// Removes it, unless it has its name.
     fn remove(&self) {
+        if self.is_finished() {
+            return;
+        }
         if let Err(e) = std::fs::remove_file(&self.temporary) {
             tracing::warn!("removing {}: {e}", self.temporary.display());
         }
@@ -60,15 +72,31 @@ async fn export_file(host: &Host, agent: &Agent, a: &ExportArguments) -> anyhow:
     if !a.force && a.to.symlink_metadata().is_ok() {
         bail!("{} is there already: --force replaces it", a.to.display());
     }
-    let unfinished = Unfinished::new(&a.to)?;
+    if a.moves {
+        agent.expect_here()?;
+    }
+    let unfinished = Arc::new(Unfinished::new(&a.to)?);
     let to = Counted::new(unfinished.file.try_clone()?);
     let _working = Working::on_bytes(format!("exporting {}", a.agent), to.count(), None);
-    let made = host.export(agent, Box::new(BufWriter::with_capacity(BUFFER, to))).await;
-    let made = made.with_context(|| OfAgent(a.agent.clone()));
-    let finished = made.and_then(|report| {
-        unfinished.finish().with_context(|| format!("writing {}", a.to.display()))?;
-        Ok(report)
-    });
+    let to = Box::new(BufWriter::with_capacity(BUFFER, to));
+    let finished = if a.moves {
+        let whole = unfinished.clone();
+        let moved = host.export_move(agent, to, move || whole.finish()).await;
+        moved.map_err(|e| {
+            let e = anyhow::Error::new(e);
+            if unfinished.is_finished() {
+                let path = a.to.display();
+                return e.context(format!("{path} is written, and {} was not marked as moved", a.agent));
+            }
+            e.context(OfAgent(a.agent.clone()))
+        })
+    } else {
+        let made = host.export(agent, to).await.with_context(|| OfAgent(a.agent.clone()));
+        made.and_then(|report| {
+            unfinished.finish().with_context(|| format!("writing {}", a.to.display()))?;
+            Ok(report)
+        })
+    };
     if finished.is_err() {
         unfinished.remove();
     }
@@ -81,7 +109,14 @@ pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
         if std::io::stdout().is_terminal() {
             bail!("an export is no text: send standard output to a file or a program, or name a file");
         }
-        host.export(&agent, Box::new(std::io::stdout())).await.with_context(|| OfAgent(a.agent.clone()))?;
+        let to = Box::new(std::io::stdout());
+        // what is flushed has been taken: more is not to be known of who reads
+        let made = if a.moves {
+            host.export_move(&agent, to, || Ok(())).await
+        } else {
+            host.export(&agent, to).await
+        };
+        made.with_context(|| OfAgent(a.agent.clone()))?;
         return Ok(0);
     }
     let report = export_file(host, &agent, a).await?;
@@ -90,12 +125,18 @@ pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
         print_json(&json!({
             "id": report.id.to_string(), "path": a.to.display().to_string(), "bytes": report.bytes,
             "frames": report.frames, "generations": report.generations, "turns": report.turns,
-            "digest": digest.as_str(),
+            "digest": digest.as_str(), "moved": a.moves,
         }))?;
     } else {
         let (generations, turns) = (count(report.generations, "generation"), count(report.turns, "turn"));
         say(format_args!("{}: {}, {generations} and {turns}", a.to.display(), size(report.bytes)))?;
         say(format_args!("digest {digest}"))?;
+        if a.moves {
+            let name = &a.agent;
+            say(format_args!(
+                "{name} was moved: nothing here goes on with it, and `dormouse rm {name}` removes what is left"
+            ))?;
+        }
     }
     Ok(0)
 }

@@ -12,6 +12,7 @@ use crate::{AgentError, Host};
 
 pub async fn upgrade(host: &Host, a: &UpgradeArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
+    agent.expect_here()?;
     let component = run::read_component(&a.component)?;
     let name = a.component.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     // compiling and the upgrade together have this time

@@ -91,6 +91,7 @@ impl Host {
             parent: None,
             max_memory: options.max_memory,
             max_cpu: options.max_cpu,
+            moved: None,
         };
         let mut generation = GenerationAbout {
             component: hash,

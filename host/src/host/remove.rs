@@ -40,7 +40,7 @@ impl Host {
         for some in agents.chunks(REMOVED_AT_ONCE) {
             let mut tasks = tokio::task::JoinSet::new();
             for agent in some {
-                *agent.enter().await? = None;
+                *agent.enter_wherever().await? = None;
                 let (store, shared, id) = (self.store()?, self.shared.clone(), agent.id());
                 tasks.spawn(threads::run(move || {
                     store.remove(id)?;

@@ -85,6 +85,7 @@ impl Host {
         options: UpgradeOptions,
         cancel: impl Future<Output = ()>,
     ) -> Result<Option<Upgraded>, AgentError> {
+        agent.expect_here()?;
         let (hash, template) = self.shared.admit_off_thread(component).await?;
         let upgraded = agent.upgrade_to(hash, &template, name, options, cancel).await;
         if upgraded.is_err() {
@@ -97,6 +98,7 @@ impl Host {
     /// that has as much memory, such as its forks. With none, its code is compiled and loaded, if that
     /// has not been done. Dropped in the middle, it ends the compiler.
     pub async fn prepare(&self, agent: &Agent, count: usize) -> Result<(), AgentError> {
+        agent.expect_here()?;
         let about = agent.about()?;
         let template = self.shared.template_off_thread(&about.component).await?;
         if count == 0 {

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use zone_vfs::id::Timestamp;
 
 use crate::image::ImageReference;
 use crate::wasi::{HandleTable, Start};
 
 /// Raised whenever one of these types changes its layout.
-pub const JOURNAL_VERSION: u8 = 3;
+pub const JOURNAL_VERSION: u8 = 4;
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +68,8 @@ pub struct AgentAbout {
     pub max_memory: Option<u64>,
     /// The most processor time that a turn gets, where that is less than the host's limit.
     pub max_cpu: Option<Duration>,
+    /// When it was moved to another store, where it was: nothing here goes on with it.
+    pub moved: Option<Timestamp>,
 }
 
 /// The host's part of a generation.
@@ -139,10 +142,6 @@ pub trait Record: Serialize + DeserializeOwned {
 
 impl Record for AgentAbout {
     fn decode_older(version: u8, bytes: &[u8]) -> Result<Self, JournalError> {
-        if version > 1 {
-            return read(bytes);
-        }
-        /// Version 1 had no limit of processor time.
         #[derive(Deserialize)]
         struct Version1 {
             component: [u8; 32],
@@ -153,7 +152,10 @@ impl Record for AgentAbout {
             parent: Option<String>,
             max_memory: Option<u64>,
         }
-        let old: Version1 = read(bytes)?;
+        /// No agent had been moved before version 4, and none had a limit of processor time before version 2.
+        #[derive(Deserialize)]
+        struct Version3(Version1, Option<Duration>);
+        let Version3(old, max_cpu) = if version > 1 { read(bytes)? } else { Version3(read(bytes)?, None) };
         Ok(Self {
             component: old.component,
             component_name: old.component_name,
@@ -162,7 +164,8 @@ impl Record for AgentAbout {
             env: old.env,
             parent: old.parent,
             max_memory: old.max_memory,
-            max_cpu: None,
+            max_cpu,
+            moved: None,
         })
     }
 }
@@ -224,9 +227,10 @@ pub fn decode<T: Record>(bytes: &[u8]) -> Result<T, JournalError> {
 mod tests {
     use super::*;
 
-    /// Since version 2 handles may stand for a component's own resources, and nothing else has changed.
+    /// Since version 2 handles may stand for a component's own resources, and since version 3 an agent may have been
+    /// moved.
     #[test]
-    fn records_of_version_2_are_read_and_newer_ones_are_told() {
+    fn records_of_versions_2_and_3_are_read_and_newer_ones_are_told() {
         let about = AgentAbout {
             component: [7; 32],
             component_name: "a".into(),
@@ -236,6 +240,7 @@ mod tests {
             parent: None,
             max_memory: Some(5),
             max_cpu: Some(Duration::from_secs(3)),
+            moved: None,
         };
         let generation = GenerationAbout {
             component: [7; 32],
@@ -251,8 +256,14 @@ mod tests {
             bytes[0] = version;
             bytes
         };
-        let older = of_version(encode(&about).unwrap(), 2);
-        assert_eq!(decode::<AgentAbout>(&older), Ok(about));
+        let mut older = encode(&about).unwrap();
+        // the place of what has come since
+        assert_eq!(older.pop(), Some(0));
+        for version in [2, 3] {
+            assert_eq!(decode::<AgentAbout>(&of_version(older.clone(), version)).as_ref(), Ok(&about));
+        }
+        let moved = AgentAbout { moved: Some(Timestamp(1)), ..about };
+        assert_eq!(decode(&encode(&moved).unwrap()), Ok(moved));
         let older = of_version(encode(&generation).unwrap(), 2);
         let read: GenerationAbout = decode(&older).unwrap();
         assert_eq!((read.monotonic, read.starts, read.component_name), (11, 3, Some("a".into())));

@@ -259,7 +259,13 @@ impl HostShared {
             Err(e) => return Err(e.into()),
         };
         let flat = FlatName::Generation(disk.id().0, number.0);
-        tracing::warn!(agent = %disk.id(), generation = %number, "made again from the archive: {}", zone_vfs::told(&lost));
+        let (agent, told) = (disk.id(), zone_vfs::told(&lost));
+        if reference.base() == &flat && lost.is_missing() {
+            // an import refers to what is only in the archive
+            tracing::debug!(%agent, generation = %number, "made from the archive: {told}");
+        } else {
+            tracing::warn!(%agent, generation = %number, "made again from the archive: {told}");
+        }
         self.images.materialise(&flat, reference, &archived)?;
         Ok(())
     }

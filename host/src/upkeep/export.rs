@@ -4,13 +4,13 @@
 //! which may be secret.
 
 use std::collections::BTreeSet;
-use std::io::{Cursor, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use zone_vfs::store::{Disk, ExportReport, Exporting, Generation, StoreError, StreamFile};
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::{Agent, AgentError, Entered, await_done};
 use crate::host::{Host, HostShared};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 use crate::threads;
@@ -29,17 +29,10 @@ impl Host {
         agent: &Agent,
         mut to: Box<dyn Write + Send>,
     ) -> Result<ExportReport, AgentError> {
+        let entered = self.archived(agent).await?;
         let (shared, disk) = (self.shared.clone(), agent.disk().clone());
-        let archive = {
-            let (shared, disk) = (shared.clone(), disk.clone());
-            move || shared.archive_of(&disk)
-        };
-        // most of it while turns go on
-        threads::run(archive.clone()).await??;
-        let entered = agent.enter().await?;
-        threads::run(archive).await??;
         let (frozen, is_frozen) = oneshot::channel();
-        let export = threads::run(move || shared.export(&disk, &mut *to, frozen));
+        let export = threads::run(move || shared.export(&disk, &mut *to, false, Some(frozen)));
         let turns = async {
             // it ended before, where the sender is gone
             let _ = is_frozen.await;
@@ -48,6 +41,55 @@ impl Host {
         let (exported, ()) = tokio::join!(export, turns);
         exported?
     }
+
+    /// As [`export`](Self::export), and nothing here goes on with the agent from then on: it is marked, durably, when
+    /// all was written and `finish` has made that durable, to be read and removed only. Whoever comes to the agent meanwhile
+    /// waits, and is refused then. Where any of it fails, the agent goes on here.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`export`](Self::export), what `finish` says, and [`AgentError::Moved`] where it was moved before.
+    pub async fn export_move(
+        &self,
+        agent: &Agent,
+        mut to: Box<dyn Write + Send>,
+        finish: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<ExportReport, AgentError> {
+        agent.expect_here()?;
+        let mut entered = self.archived(agent).await?;
+        // it may have been moved while this waited
+        agent.expect_here()?;
+        let (shared, disk) = (self.shared.clone(), agent.disk().clone());
+        let finished = threads::run(move || {
+            let report = shared.export(&disk, &mut *to, true, None)?;
+            drop(to);
+            finish().map_err(writing)?;
+            Ok::<_, AgentError>(report)
+        });
+        let report = finished.await??;
+        let about = AgentAbout { moved: Some(report.made), ..agent.about()? };
+        let about = journal::encode(&about)?;
+        agent.place.note_here(false);
+        await_done(agent.disk(), |done| agent.disk().set_about(&about, done)).await?;
+        *entered = None;
+        Ok(report)
+    }
+
+    /// Archives all of an agent's memory, most of it while turns go on, and waits for the turn that is going on.
+    async fn archived<'a>(&self, agent: &'a Agent) -> Result<Entered<'a>, AgentError> {
+        let archive = {
+            let (shared, disk) = (self.shared.clone(), agent.disk().clone());
+            move || shared.archive_of(&disk)
+        };
+        threads::run(archive.clone()).await??;
+        let entered = agent.enter_wherever().await?;
+        threads::run(archive).await??;
+        Ok(entered)
+    }
+}
+
+fn writing(source: io::Error) -> AgentError {
+    AgentError::Io { what: "writing the export".into(), source }
 }
 
 impl HostShared {
@@ -56,13 +98,13 @@ impl HostShared {
         self: &Arc<Self>,
         disk: &Arc<Disk>,
         to: &mut dyn Write,
-        frozen: oneshot::Sender<()>,
+        is_move: bool,
+        mut frozen: Option<oneshot::Sender<()>>,
     ) -> Result<ExportReport, AgentError> {
         let store = self.store()?;
         let info = disk.info()?;
         // no file goes that a generation names; turns go on
         let _files_stay = self.imaging.blocking_read();
-        let mut frozen = Some(frozen);
         let mut begin = |generations: &[Generation]| {
             if let Some(frozen) = frozen.take() {
                 // who waited may have gone
@@ -79,7 +121,7 @@ impl HostShared {
                 components.insert(it.component);
             }
             let files = components.iter().map(|hash| self.component_file(hash)).collect::<Result<_, _>>()?;
-            let about = AgentAbout { env: Vec::new(), parent: None, ..about };
+            let about = AgentAbout { env: Vec::new(), parent: None, moved: None, ..about };
             Ok((journal::encode(&about).map_err(cannot)?, files))
         };
         let report = store.export(
@@ -92,9 +134,10 @@ impl HostShared {
                     about.image = about.image.map(|image| image.without_files());
                     journal::encode(&about).map_err(cannot)
                 },
+                is_move,
             },
         )?;
-        to.flush().map_err(|source| AgentError::Io { what: "writing the export".into(), source })?;
+        to.flush().map_err(writing)?;
         Ok(report)
     }
 
@@ -103,7 +146,7 @@ impl HostShared {
         let len = self.components.read(hash).map_err(cannot)?.len() as u64;
         let (shared, hash) = (self.clone(), *hash);
         let open = move || {
-            let bytes = shared.components.read(&hash).map_err(std::io::Error::other)?;
+            let bytes = shared.components.read(&hash).map_err(io::Error::other)?;
             Ok(Box::new(Cursor::new(bytes)) as Box<dyn Read>)
         };
         let name = blake3::Hash::from_bytes(hash).to_hex().to_string();

@@ -235,7 +235,7 @@ impl Arrival for Importing<'_> {
             return Err(refused("its component is of another world than its agent"));
         }
         is_name(&about.component_name)?;
-        let about = AgentAbout { env: self.options.env.clone(), parent: None, ..about };
+        let about = AgentAbout { env: self.options.env.clone(), parent: None, moved: None, ..about };
         let plan = zones_as(&agent.zones, &self.options.zones).map_err(|e| told(&e))?;
         let mounting = plan.mount(self.store).map_err(|e| told(&e))?;
         let zones = mounting.specs.clone();

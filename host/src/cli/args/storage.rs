@@ -60,6 +60,9 @@ pub struct RestoreArguments {
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArguments {
+    /// Once the file is whole, nothing here goes on with the agent any more
+    #[arg(long = "move")]
+    pub moves: bool,
     /// Replace a file that is there
     #[arg(long)]
     pub force: bool,

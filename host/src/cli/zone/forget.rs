@@ -58,6 +58,9 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
     }
     let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
     let what = Forget { zone, files: files.into_iter().collect(), turns };
+    if !options.dry_run {
+        agent.expect_here()?;
+    }
     let would = agent.disk().would_forget(&what)?;
     if options.dry_run || !confirmed(&target, &would.content, would.generations.len(), &options)? {
         return tell(&target, &would, None, None, &options);

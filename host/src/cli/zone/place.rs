@@ -228,11 +228,12 @@ impl View {
         }
     }
 
-    /// Refuses to change a generation. What a sleeping agent has open stays open, whatever is removed.
+    /// Refuses to change a generation, or an agent that was moved. What a sleeping agent has open stays open, whatever is removed.
     pub fn writable(&self) -> anyhow::Result<()> {
         match &self.source {
             Source::Past(_) => bail!("{}: a generation cannot be changed", self.target()),
             Source::Agent { agent, .. } => {
+                agent.expect_here()?;
                 if let Err(e) = agent.stand_by() {
                     tracing::warn!("files that {} has open may go with their names: {e}", self.of);
                 }

@@ -76,6 +76,7 @@ pub fn quota(host: &Host, place: &Place, bounds: &[QuotaOption], json: bool) -> 
     }
     let found = || agent.disk().zone(index, see).ok_or_else(|| anyhow!("the zone is gone"));
     if is_set {
+        agent.expect_here()?;
         agent.disk().set_quota(index, bounds.or(found()?.0)).with_context(|| shown.clone())?;
     }
     tell(&shown, found()?, is_set, json)

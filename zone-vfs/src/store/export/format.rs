@@ -17,6 +17,8 @@ pub(super) const MAGIC: &[u8; 8] = b"dormxprt";
 const VERSION: u32 = 1;
 /// Bytes of the header.
 const HEADER: usize = 64;
+/// Where the header says what became of the agent where it was exported.
+const MARK: usize = 40;
 
 pub(super) const FILE: u8 = 1;
 pub(super) const AGENT: u8 = 2;
@@ -49,6 +51,7 @@ const STEP: usize = 1 << 20;
 pub(super) struct Header {
     pub id: Uuid,
     pub made: Timestamp,
+    pub is_move: bool,
 }
 
 impl Header {
@@ -58,6 +61,7 @@ impl Header {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(self.id.as_bytes());
         bytes[32..40].copy_from_slice(&self.made.0.to_le_bytes());
+        bytes[MARK] = self.is_move.into();
         let sum = crc32fast::hash(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -81,14 +85,18 @@ impl Header {
         }
         let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         bytes[12..16].fill(0);
-        if crc32fast::hash(&bytes) != stated || version != VERSION || bytes[40..] != [0; HEADER - 40] {
+        if crc32fast::hash(&bytes) != stated || version != VERSION {
             return Err(bad("is damaged: its header does not match its checksum"));
+        }
+        let is_move = bytes[MARK] == 1;
+        if bytes[MARK] > 1 || bytes[MARK + 1..].iter().any(|byte| *byte != 0) {
+            return Err(bad("is refused: its header says what this program does not know"));
         }
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
         let mut made = [0; 8];
         made.copy_from_slice(&bytes[32..40]);
-        Ok(Self { id: Uuid::from_bytes(id), made: Timestamp(u64::from_le_bytes(made)) })
+        Ok(Self { id: Uuid::from_bytes(id), made: Timestamp(u64::from_le_bytes(made)), is_move })
     }
 }
 
@@ -99,6 +107,8 @@ pub struct ExportAbout {
     pub id: Uuid,
     /// When it was made.
     pub made: Timestamp,
+    /// The agent was to go on nowhere but from this export. Nobody can hold it to that: whoever imports it makes a copy.
+    pub is_move: bool,
 }
 
 impl ExportAbout {
@@ -109,7 +119,7 @@ impl ExportAbout {
     /// [`StoreError::Export`] where it is none.
     pub fn read(from: &mut dyn Read) -> Result<Self, StoreError> {
         let header = Header::read(&mut Through::new(from, StoreError::Export))?;
-        Ok(Self { id: header.id, made: header.made })
+        Ok(Self { id: header.id, made: header.made, is_move: header.is_move })
     }
 }
 

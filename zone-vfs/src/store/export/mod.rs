@@ -25,7 +25,7 @@ use super::entry::{Cause, ZoneSpec};
 use super::state::Generation;
 use super::stream::StreamFile;
 use crate::contract::ZoneKind;
-use crate::id::{AgentId, GenerationNumber, Inode};
+use crate::id::{AgentId, GenerationNumber, Inode, Timestamp};
 use crate::tree::FileKind;
 use crate::zone::Quota;
 
@@ -50,6 +50,8 @@ pub struct Exporting<'a> {
     pub begin: Begin<'a>,
     /// The embedder's part of a generation, as it is in the export.
     pub generation: OfGeneration<'a>,
+    /// Whether the export says that the agent was moved with it: the embedder sees to that.
+    pub is_move: bool,
 }
 
 impl std::fmt::Debug for Exporting<'_> {
@@ -63,6 +65,8 @@ impl std::fmt::Debug for Exporting<'_> {
 pub struct ExportReport {
     /// Its id.
     pub id: Uuid,
+    /// When it was made, as it says.
+    pub made: Timestamp,
     /// Bytes.
     pub bytes: u64,
     /// Frames of content.

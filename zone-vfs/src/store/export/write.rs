@@ -72,7 +72,8 @@ impl Store {
         drop(generations);
         let id = agents::random_uuid(segments.device())?;
         let mut out = Through::new(to, StoreError::Export);
-        out.put(&Header { id, made: Timestamp::now() }.encode())?;
+        let made = Timestamp::now();
+        out.put(&Header { id, made, is_move: exporting.is_move }.encode())?;
         for file in files {
             out.put(&[FILE])?;
             out.put_file(file)?;
@@ -85,7 +86,7 @@ impl Store {
             leaves: Marks::default(),
             contents: HashSet::new(),
             attachments: HashMap::new(),
-            report: ExportReport { id, ..ExportReport::default() },
+            report: ExportReport { id, made, ..ExportReport::default() },
         };
         let agent = Agent {
             name,

@@ -79,6 +79,7 @@ fn try_export(store: &Store, disk: &Arc<Disk>) -> Result<(Vec<u8>, ExportReport)
         &mut Exporting {
             begin: &mut |_| Ok((about.clone(), vec![file("component", b"its code")])),
             generation: &mut |_, about| Ok(about.to_vec()),
+            is_move: false,
         },
     )?;
     assert_eq!(report.bytes, to.len() as u64);
