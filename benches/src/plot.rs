@@ -89,16 +89,20 @@ fn picture(plot: &Plot, groups: &[(&str, Vec<Bar>)], machine: &str, path: &Path)
     let values = || groups.iter().flat_map(|(_, bars)| bars);
     let least = values().map(|bar| bar.value).fold(f64::MAX, f64::min).max(1.0);
     let most = values().map(|bar| bar.mark.unwrap_or(bar.value)).fold(1.0, f64::max);
-    let (from, to) = (least.log10().floor(), most.log10().ceil().max(least.log10().floor() + 1.0));
-    let room = f64::from(WIDTH as i32 - LEFT - RIGHT);
-    let x = |value: f64| LEFT + ((value.max(1.0).log10() - from) / (to - from) * room).round() as i32;
     let is_time = values().any(|bar| bar.mark.is_some());
+    // a rule for each power of this
+    let base: u64 = if is_time { 10 } else { 4 };
+    let power = |value: f64| value.max(1.0).log(base as f64);
+    let (from, to) = (power(least).floor(), power(most).ceil().max(power(least).floor() + 1.0));
+    let room = f64::from(WIDTH as i32 - LEFT - RIGHT);
+    let x = |value: f64| LEFT + ((power(value) - from) / (to - from) * room).round() as i32;
     write(&area, plot.title, (16, 18), 19.0, HPos::Left)?;
-    for power in from as i32..=to as i32 {
-        let at = x(10f64.powi(power));
+    for power in from as u32..=to as u32 {
+        let value = base.pow(power);
+        let at = x(value as f64);
         area.draw(&PathElement::new(vec![(at, TOP), (at, TOP + rows)], RULE))?;
-        let value = 10u64.pow(power as u32);
-        let text = if is_time { duration(value).replace(".00", "").replace(".0", "") } else { size(value) };
+        let text =
+            if is_time { duration(value) } else { size(value) }.replace(".00 ", " ").replace(".0 ", " ");
         write(&area, &text, (at, TOP + rows + 12), 11.0, HPos::Center)?;
     }
     let mut y = TOP;

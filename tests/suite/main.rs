@@ -38,6 +38,7 @@ mod crowd;
 mod differential;
 mod diffs;
 mod errors;
+mod exchange;
 mod exports;
 mod fair;
 mod files;

@@ -139,6 +139,7 @@ pub fn other_process(bench: &mut Bench, bed: &Bed, subject: &Subject) {
         let output = Command::new(PROGRAM)
             .arg("--store")
             .arg(bed.store())
+            .args(["--max-memory", "2G"])
             .args(["resume", subject.name, "--json"])
             .output()
             .context("starting the program")?;

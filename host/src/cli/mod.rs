@@ -21,6 +21,7 @@ mod words;
 mod zone;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -145,8 +146,12 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         None => Compiler::this()?,
     });
     // what comes through a pipe is read before the store is opened: until then nobody is kept waiting
-    let (mut payload, mut piped) = (Vec::new(), None);
+    let (mut payload, mut piped, mut spooled) = (Vec::new(), None, None);
     match &arguments.command {
+        // nor is a store made for a file that is not there
+        Command::New(a) => run::expect_component(&a.component)?,
+        Command::Run(a) => a.command.first().map_or(Ok(()), |path| run::expect_component(Path::new(path)))?,
+        Command::Import(a) => spooled = travel::spool(&a.from)?,
         Command::Send(a) => payload = send::payload(a)?,
         Command::Zone(a) => {
             if let Some(what) = zone::followed(a)? {
@@ -188,7 +193,10 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Fsck(a) => storage::fsck(&host, &a).await,
         Command::Backup(a) => storage::backup(&host, &a).await,
         Command::Export(a) => travel::export(&host, &a).await,
-        Command::Import(a) => travel::import(&host, &a).await,
+        Command::Import(a) => {
+            let limits = (arguments.max_memory, arguments.max_cpu);
+            travel::import(&host, &a, spooled, limits).await
+        }
         Command::Reap(a) => storage::reap(&host, &a).await,
         Command::Inspect(_) | Command::Compile(_) | Command::Restore(_) => Ok(0),
     };

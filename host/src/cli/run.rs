@@ -34,6 +34,12 @@ pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Refuses what is not there, or can be no component's file, without reading it.
+pub fn expect_component(path: &Path) -> anyhow::Result<()> {
+    let found = std::fs::metadata(path).with_context(|| format!("reading {}", path.display()))?;
+    refuse_what_has_no_end(path, &found)
+}
+
 /// A component comes from a file or through a pipe.
 fn refuse_what_has_no_end(path: &Path, found: &std::fs::Metadata) -> anyhow::Result<()> {
     let kind = found.file_type();

@@ -1,21 +1,24 @@
 //! Agents that go to other stores: `export` and `import`.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal, Read};
+use std::io::{BufReader, BufWriter, IsTerminal, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
-use zone_vfs::device::open_regular;
-use zone_vfs::store::{ExportReport, StoreError};
+use zone_vfs::store::{ExportReport, Store, StoreError};
 
 use super::args::{ExportArguments, ImportArguments};
-use super::output::{OfAgent, count, print_json, say, size};
+use super::output::{self, OfAgent, count, note, print_json, say, size};
 use super::progress::{Counted, Working};
 use super::run;
+use super::stop::{signalled, unless};
 use crate::agent::AgentName;
 use crate::upkeep::ImportOptions;
 use crate::{Agent, AgentError, Host};
@@ -32,16 +35,23 @@ struct Unfinished {
 }
 
 impl Unfinished {
+    /// A link is followed, as by everything that writes to a file.
     fn new(path: &Path) -> anyhow::Result<Self> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".unfinished");
-        let unfinished = PathBuf::from(unfinished);
+        let path = if path.is_symlink() {
+            path.canonicalize().with_context(|| path.display().to_string())?
+        } else {
+            path.to_owned()
+        };
+        let Some(name) = path.file_name() else { bail!("{} names no file", path.display()) };
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}", Store::new_id()?.0));
+        let temporary = path.with_file_name(hidden);
         let mut options = File::options();
-        // an export is nobody else's business
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = open_regular(&unfinished, &options)
-            .with_context(|| format!("making {}", unfinished.display()))?;
-        Ok(Self { path: path.into(), temporary: unfinished, file, is_finished: AtomicBool::new(false) })
+        // an export is nobody else's business: the file is new, and its maker's alone
+        options.write(true).create_new(true).mode(0o600);
+        let file = options.open(&temporary).with_context(|| format!("making {}", path.display()))?;
+        Ok(Self { path, temporary, file, is_finished: AtomicBool::new(false) })
     }
 
     /// It is there, durably, under its name.
@@ -103,23 +113,51 @@ async fn export_file(host: &Host, agent: &Agent, a: &ExportArguments) -> anyhow:
     finished
 }
 
+/// A device or a pipe that is there under a name: an export is written into it, and it stays.
+fn node(path: &Path) -> anyhow::Result<Option<File>> {
+    let Ok(found) = path.metadata() else { return Ok(None) };
+    if found.is_file() {
+        return Ok(None);
+    }
+    if found.is_dir() {
+        bail!("{} is a folder", path.display());
+    }
+    Ok(Some(File::options().write(true).open(path).with_context(|| path.display().to_string())?))
+}
+
+/// Where an export goes that is no file.
+fn stream(a: &ExportArguments) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+    let (stream, is_terminal): (Box<dyn Write + Send>, _) = if a.to.as_os_str() == "-" {
+        (Box::new(std::io::stdout()), std::io::stdout().is_terminal())
+    } else if let Some(node) = node(&a.to)? {
+        let is_terminal = node.is_terminal();
+        (Box::new(node), is_terminal)
+    } else {
+        return Ok(None);
+    };
+    if is_terminal {
+        bail!("an export is no text: send it to a file or a program, or name a file");
+    }
+    Ok(Some(stream))
+}
+
 pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
-    if a.to.as_os_str() == "-" {
-        if std::io::stdout().is_terminal() {
-            bail!("an export is no text: send standard output to a file or a program, or name a file");
-        }
-        let to = Box::new(std::io::stdout());
-        // what is flushed has been taken: more is not to be known of who reads
-        let made = if a.moves {
-            host.export_move(&agent, to, || Ok(())).await
-        } else {
-            host.export(&agent, to).await
-        };
-        made.with_context(|| OfAgent(a.agent.clone()))?;
-        return Ok(0);
-    }
-    let report = export_file(host, &agent, a).await?;
+    let Some(stream) = stream(a)? else {
+        let report = export_file(host, &agent, a).await?;
+        return told(a, &report);
+    };
+    let to = Box::new(BufWriter::with_capacity(BUFFER, stream));
+    // what is flushed has been taken: more is not to be known of who reads
+    let made =
+        if a.moves { host.export_move(&agent, to, || Ok(())).await } else { host.export(&agent, to).await };
+    let report = made.with_context(|| OfAgent(a.agent.clone()))?;
+    let digest = blake3::Hash::from_bytes(report.digest).to_hex();
+    note(format_args!("exported {} ({}), digest {digest}", a.agent, size(report.bytes)));
+    Ok(0)
+}
+
+fn told(a: &ExportArguments, report: &ExportReport) -> anyhow::Result<u8> {
     let digest = blake3::Hash::from_bytes(report.digest).to_hex();
     if a.json {
         print_json(&json!({
@@ -127,16 +165,16 @@ pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
             "frames": report.frames, "generations": report.generations, "turns": report.turns,
             "digest": digest.as_str(), "moved": a.moves,
         }))?;
-    } else {
-        let (generations, turns) = (count(report.generations, "generation"), count(report.turns, "turn"));
-        say(format_args!("{}: {}, {generations} and {turns}", a.to.display(), size(report.bytes)))?;
-        say(format_args!("digest {digest}"))?;
-        if a.moves {
-            let name = &a.agent;
-            say(format_args!(
-                "{name} was moved: nothing here goes on with it, and `dormouse rm {name}` removes what is left"
-            ))?;
-        }
+        return Ok(0);
+    }
+    let (generations, turns) = (count(report.generations, "generation"), count(report.turns, "turn"));
+    say(format_args!("{}: {}, {generations} and {turns}", a.to.display(), size(report.bytes)))?;
+    say(format_args!("digest {digest}"))?;
+    if a.moves {
+        let name = &a.agent;
+        say(format_args!(
+            "{name} was moved: nothing here goes on with it, and `dormouse rm {name}` removes what is left"
+        ))?;
     }
     Ok(0)
 }
@@ -149,24 +187,50 @@ fn of_file(e: AgentError, path: &str) -> anyhow::Error {
     }
 }
 
-pub async fn import(host: &Host, a: &ImportArguments) -> anyhow::Result<u8> {
+/// Takes in what is to be imported, before the store is opened: whoever writes to the pipe may have the same store open.
+/// None where that is a file of its own. A store is not made for a file that is not there.
+pub fn spool(path: &Path) -> anyhow::Result<Option<File>> {
+    if path.as_os_str() != "-" {
+        let found = path.metadata().with_context(|| format!("the export {}", path.display()))?;
+        if found.is_dir() {
+            bail!("{} is a folder: an export is a file", path.display());
+        }
+        return Ok(None);
+    }
+    let folder = std::env::temp_dir();
+    let taking = || format!("taking in standard input, in a file without a name in {}", folder.display());
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = File::from(rustix::fs::open(&folder, flags, mode).with_context(taking)?);
+    std::io::copy(&mut std::io::stdin().lock(), &mut file).with_context(taking)?;
+    file.rewind().with_context(taking)?;
+    Ok(Some(file))
+}
+
+/// Imports what was [taken in](spool), or the file that is named. `limits` are the agent's from here on, where there are
+/// any: bytes of memory, and processor time of a turn.
+pub async fn import(
+    host: &Host,
+    a: &ImportArguments,
+    spooled: Option<File>,
+    (max_memory, max_cpu): (Option<u64>, Option<Duration>),
+) -> anyhow::Result<u8> {
     let options = ImportOptions {
         name: a.name.as_deref().map(AgentName::new).transpose()?,
         env: run::environment(&a.env)?,
         zones: a.zone.clone(),
+        max_memory,
+        max_cpu,
     };
-    let is_piped = a.from.as_os_str() == "-";
-    let path = if is_piped { "standard input".to_owned() } else { a.from.display().to_string() };
-    let (from, len): (Box<dyn Read + Send>, _) = if is_piped {
-        (Box::new(std::io::stdin()), None)
-    } else {
-        let file = File::open(&a.from).with_context(|| format!("the export {path}"))?;
-        let found = file.metadata().with_context(|| format!("the export {path}"))?;
-        if found.is_dir() {
-            bail!("{path} is a folder: an export is a file");
+    let (from, path) = match spooled {
+        Some(file) => (file, "standard input".to_owned()),
+        None => {
+            let path = a.from.display().to_string();
+            (File::open(&a.from).with_context(|| format!("the export {path}"))?, path)
         }
-        (Box::new(file), Some(found.len()))
     };
+    let found = from.metadata().with_context(|| path.clone())?;
+    let len = found.is_file().then_some(found.len());
     let from = Counted::new(from);
     let imported = {
         let _working = Working::on_bytes(format!("importing {path}"), from.count(), len);
@@ -174,6 +238,14 @@ pub async fn import(host: &Host, a: &ImportArguments) -> anyhow::Result<u8> {
     };
     let agent = imported.map_err(|e| of_file(e, &path))?;
     let info = agent.info()?;
+    // the agent is there: its first turn compiles what is not compiled now
+    let compiled = {
+        let _working = run::compiling(host, &agent, &info.name)?;
+        unless(signalled(), host.prepare(&agent, 0)).await
+    };
+    if let Ok(Err(e)) = compiled {
+        output::report(&anyhow::Error::new(e).context("its component was not compiled"));
+    }
     if a.json {
         print_json(&json!({
             "name": info.name, "id": info.id.to_string(), "generation": info.head.0,

@@ -12,6 +12,7 @@ use super::code::CodeUse;
 use super::error::ComponentError;
 use super::module::ModuleInfo;
 use super::refuse::{Place, Refusal};
+use super::wrap::wrap_core_module;
 use super::{features, limits, rewrite};
 
 /// What kind of WebAssembly file it is.
@@ -136,17 +137,22 @@ pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
     Ok(scan)
 }
 
-/// The reasons that only the rewriter's bookkeeping can find.
+/// The reasons that only the rewriter's bookkeeping can find, of a core module once it is wrapped.
 fn bookkept(
     wasm: &[u8],
     code: &[CodeUse],
     kind: BinaryKind,
 ) -> Result<Result<(), Vec<Refusal>>, ComponentError> {
-    if kind == BinaryKind::CoreModule {
-        return Ok(Ok(()));
-    }
-    let rewritten = rewrite::rewrite_admitted(wasm, code, rewrite::Variant::Restore);
-    match rewritten.and_then(|it| rewrite::valid(wasm, it)) {
+    let rewritten = match kind {
+        BinaryKind::Component => rewrite::rewrite_admitted(wasm, code, rewrite::Variant::Restore)
+            .and_then(|it| rewrite::valid(wasm, it)),
+        BinaryKind::CoreModule => match wrap_core_module(wasm) {
+            Ok(component) => rewrite(&component, rewrite::Variant::Restore),
+            // what it asks for and nobody provides is told apart from what cannot be captured
+            Err(_) => return Ok(Ok(())),
+        },
+    };
+    match rewritten {
         Ok(_) => Ok(Ok(())),
         Err(ComponentError::Refused(refusals)) => Ok(Err(refusals)),
         Err(error) => Err(error),

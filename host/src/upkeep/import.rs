@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{
@@ -42,6 +43,10 @@ pub struct ImportOptions {
     pub env: Vec<(String, String)>,
     /// The shared zones for the places where it mounts such: exactly one for each.
     pub zones: Vec<ZoneOption>,
+    /// The most linear memory that it and its forks get, in the place of what the export says. Bytes.
+    pub max_memory: Option<u64>,
+    /// The most processor time that a turn of it and its forks gets, in the place of what the export says.
+    pub max_cpu: Option<Duration>,
 }
 
 impl Host {
@@ -235,7 +240,14 @@ impl Arrival for Importing<'_> {
             return Err(refused("its component is of another world than its agent"));
         }
         is_name(&about.component_name)?;
-        let about = AgentAbout { env: self.options.env.clone(), parent: None, moved: None, ..about };
+        let about = AgentAbout {
+            env: self.options.env.clone(),
+            parent: None,
+            moved: None,
+            max_memory: self.options.max_memory.or(about.max_memory),
+            max_cpu: self.options.max_cpu.or(about.max_cpu),
+            ..about
+        };
         let plan = zones_as(&agent.zones, &self.options.zones).map_err(|e| told(&e))?;
         let mounting = plan.mount(self.store).map_err(|e| told(&e))?;
         let zones = mounting.specs.clone();

@@ -144,3 +144,21 @@ fn agents_and_commands_are_told_apart() {
     let wrong = bed.refused([OsStr::new("run"), guest("notes").as_os_str()], &["dormouse send"]);
     assert!(wrong.contains("is an agent"), "{wrong}");
 }
+
+#[test]
+fn a_module_that_cannot_be_captured_once_it_is_wrapped_is_told_so_by_inspect() {
+    let bed = Bed::new(&[]);
+    let module = r#"(module
+        (type $number (func (param i32))) (type $reference (func (param funcref)))
+        (table 2 funcref)
+        (func $f (type $number)) (func $g (type $reference))
+        (elem (i32.const 0) $f $g)
+        (func (export "_start")
+            (table.set (i32.const 0) (table.get (i32.const 1)))
+            (call_indirect (type $number) (i32.const 0) (i32.const 0))))"#;
+    let file = bed.file("alike.wasm", wat::parse_str(module).expect("a module"));
+    assert_refused(&bed, &file, &["this component cannot be captured"]);
+    let ran = run(bed.command(["inspect"]).arg(&file), b"");
+    assert_eq!(ran.status, Some(1), "{ran}");
+    assert!(ran.out.contains("captured    no\n"), "{ran}");
+}

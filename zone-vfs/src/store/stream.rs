@@ -169,15 +169,14 @@ impl Through<'_, dyn Read + '_> {
         String::from_utf8(name).map_err(|_| self.bad("is damaged: the name of a file in it is no text"))
     }
 
-    /// Reads a file as [`put_file`](Through::put_file) writes it.
-    pub fn take_file(&mut self, file: TakeFile<'_>) -> Result<(), StoreError> {
+    /// Reads a file as [`put_file`](Through::put_file) writes it; `failed` says what it means where nobody takes it.
+    pub fn take_file(&mut self, failed: fn(&str) -> String, file: TakeFile<'_>) -> Result<(), StoreError> {
         let wrong = self.wrong;
         let name = self.name()?;
         let len = u64::from_le_bytes(self.take()?);
         let hash: [u8; 32] = self.take()?;
         let mut content = Content { from: self, left: len, hasher: blake3::Hasher::new() };
-        file(&name, len, &mut content)
-            .map_err(|e| wrong(format!("cannot be restored: the file {name} cannot be written: {e}")))?;
+        file(&name, len, &mut content).map_err(|e| wrong(format!("{}: {e}", failed(&name))))?;
         if content.left > 0 || *content.hasher.finalize().as_bytes() != hash {
             return Err(wrong(format!(
                 "is damaged: the file {name} in it, unless it was not read to its end"

@@ -93,7 +93,11 @@ impl Restoring {
                     segments.put_frame(&frame)?;
                     self.report.frames += 1;
                 }
-                [FILE] => from.take_file(file)?,
+                [FILE] => {
+                    let failed =
+                        |name: &str| format!("cannot be restored: the file {name} cannot be written");
+                    from.take_file(failed, file)?;
+                }
                 [END] => break from.bytes - 1,
                 _ => return Err(bad("is damaged: what comes next in it is nothing that a backup has")),
             }

@@ -72,11 +72,11 @@ impl Header {
         let (magic, rest) = bytes.split_at_mut(MAGIC.len());
         match from.fill(magic) {
             // what does not even begin like one
-            Err(_) if from.is_cut => return Err(bad("is none: no agent was exported to it")),
+            Err(_) if from.is_cut => return Err(bad("is no export: `dormouse export` makes one")),
             read => read?,
         }
         if magic != MAGIC {
-            return Err(bad("is none: no agent was exported to it"));
+            return Err(bad("is no export: `dormouse export` makes one"));
         }
         from.fill(rest)?;
         let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);

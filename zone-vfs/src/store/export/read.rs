@@ -99,7 +99,8 @@ impl<'a> Importing<'a, '_> {
         loop {
             match from.take::<1>()? {
                 [FILE] if self.agent.is_none() => {
-                    from.take_file(&mut |name, len, content| self.arrival.file(name, len, content))?;
+                    let failed = |name: &str| format!("is refused: the component {name}");
+                    from.take_file(failed, &mut |name, len, content| self.arrival.file(name, len, content))?;
                 }
                 [AGENT] if self.agent.is_none() => {
                     let agent = read_record(from)?;
