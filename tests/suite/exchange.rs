@@ -94,7 +94,7 @@ fn an_agent_is_copied_through_a_pipe_in_one_store() {
 fn no_store_is_made_for_a_file_that_is_not_there() {
     for arguments in [&["import", "none.export"][..], &["new", "a", "none.wasm"], &["run", "none.wasm"]] {
         let bed = Bed::empty();
-        let ran = run(bed.command(arguments), b"");
+        let ran = run(&mut bed.command(arguments), b"");
         assert_eq!(ran.status, Some(1), "{ran}");
         ran.assert_one_message(&["none.", "No such file"]);
         assert!(!bed.store().exists(), "{arguments:?}");
@@ -115,7 +115,7 @@ fn whoever_imports_can_set_limits_of_his_own() {
     ]);
     assert_eq!(to.agent("a")["max_memory_bytes"], 8 << 20);
     assert_eq!(to.agent("a")["max_cpu_seconds"], 5.0);
-    to.refused(["send", "a", "grow 50"], &["a stands where it stood before"]);
+    to.refused(["send", "a", "grow 50"], &["there is no memory for 50 MiB"]);
     assert_eq!(to.send("a", "list"), "1. one");
     let ran = run(
         Command::new(PROGRAM).args(["import"]).arg(guest("notes")).env("DORMOUSE_STORE", to.store()),

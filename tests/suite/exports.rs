@@ -133,7 +133,7 @@ fn what_is_damaged_cut_or_in_the_way_is_refused_and_nothing_is_there() {
     };
     refused(&bytes[..bytes.len() / 2], "is truncated");
     refused(&bytes[..bytes.len() - 1], "is truncated");
-    refused(b"a note to myself", "is none");
+    refused(b"a note to myself", "is no export");
     refused(&[&bytes[..], b"!"].concat(), "1 byte follows the end");
     for nth in 1..20 {
         let mut flipped = bytes.clone();

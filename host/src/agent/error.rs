@@ -212,6 +212,11 @@ fn not_provided(imports: &[String]) -> String {
 }
 
 impl AgentError {
+    /// True when a file of an image is missing or damaged.
+    pub(crate) fn is_lost_image(&self) -> bool {
+        matches!(self, Self::ImageLost { .. }) || matches!(self, Self::Image(e) if e.is_lost())
+    }
+
     /// True when the disk is full.
     pub fn is_no_space(&self) -> bool {
         match self {

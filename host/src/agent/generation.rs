@@ -207,7 +207,12 @@ impl Agent {
 
     /// Makes a generation of what the operator has written to the zones.
     async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
-        let (about, _) = self.newest_head().await?;
+        let about = match self.newest_head().await {
+            Ok((about, _)) => about,
+            // it names what the head names: whoever goes back to an earlier one needs no more
+            Err(e) if e.is_lost_image() => self.generation_about(&self.disk.generation(self.disk.head())?)?,
+            Err(e) => return Err(e),
+        };
         let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
         Ok(await_done(&self.disk, |done| self.disk.mark(now, done)).await?)
     }
@@ -284,7 +289,7 @@ impl Agent {
         about.starts = about.starts.max(head.starts);
         about.next_start = Start::Rewound;
         if let Some(reference) = &about.image {
-            let image = self.host.open_image(&self.disk, to, reference).await?;
+            let image = self.host.open_whole(&self.disk, to, reference).await?;
             about.image = Some(image.reference().clone());
         }
         *running = None;
@@ -325,7 +330,7 @@ impl Agent {
         about.next_start = Start::Forked;
         if let Some(reference) = &about.image {
             let flat = FlatName::Generation(self.disk.id().0, at.0);
-            let mut image = self.host.open_image(&self.disk, at, reference).await?;
+            let mut image = self.host.open_whole(&self.disk, at, reference).await?;
             if names.len() >= MANY_FORKS && image.reference().changed_pages() > FLATTEN_PAUSED {
                 // the first pays for all: each of them maps one file
                 let (images, name) = (self.host.images.clone(), flat.clone());

@@ -10,7 +10,7 @@ use super::AgentError;
 use crate::code::{CpuTime, OutOfTime, SlotEngine};
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
 use crate::image::{Image, PAGE, Ready, SlotMemory, Small, with_memories};
-use crate::wasi::GuestState;
+use crate::wasi::{GuestState, MemoryLimits};
 
 /// A wasmtime instance with the memories that are its own. Dropped, it gives them back.
 pub(crate) struct Live {
@@ -156,6 +156,8 @@ impl Live {
             // SAFETY: the same.
             && unsafe { image.copy_small(index, memory)? }
         {
+            // the limits of whoever comes are his, and are looked at when he does
+            self.store.data_mut().limits = MemoryLimits::new(usize::MAX, usize::MAX);
             self.load(LOAD_ALL).await?;
             self.loaded = true;
         }

@@ -123,18 +123,27 @@ pub fn without_version(name: &str) -> &str {
 /// # Errors
 /// [`ComponentError::NotWasm`], [`ComponentError::Invalid`] and [`ComponentError::Limit`].
 pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
+    let (mut scan, code) = scan_as_it_is(wasm)?;
+    if scan.capturable.is_ok() {
+        scan.capturable = bookkept(wasm, &code, scan.kind)?;
+    }
+    Ok(scan)
+}
+
+/// As [`scan`], without what only the rewriter's bookkeeping can find.
+pub(super) fn scan_as_it_is(wasm: &[u8]) -> Result<(Scan, Vec<CodeUse>), ComponentError> {
     let Walk { mut scan, refusals, code } = walk(wasm)?;
     scan.capturable = match features::validate(wasm) {
         Ok(types) => {
             name_functions(types.as_ref(), &mut scan);
-            if refusals.is_empty() { bookkept(wasm, &code, scan.kind)? } else { Err(refusals) }
+            if refusals.is_empty() { Ok(()) } else { Err(refusals) }
         }
         Err(ComponentError::Refused(unsupported)) => {
             Err(if refusals.is_empty() { unsupported } else { refusals })
         }
         Err(error) => return Err(error),
     };
-    Ok(scan)
+    Ok((scan, code))
 }
 
 /// The reasons that only the rewriter's bookkeeping can find, of a core module once it is wrapped.

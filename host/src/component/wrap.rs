@@ -14,7 +14,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
 use super::error::ComponentError;
-use super::scan::{BinaryKind, Scan, scan};
+use super::scan::{BinaryKind, Scan, scan_as_it_is};
 
 const PREVIEW1: &str = "wasi_snapshot_preview1";
 
@@ -44,9 +44,9 @@ const METADATA: &str = "component-type";
 /// modulo 256.
 ///
 /// # Errors
-/// What [`scan`] says of the module, and [`ComponentError::Wrap`].
+/// What [`scan`](super::scan) says of the module, and [`ComponentError::Wrap`].
 pub fn wrap_core_module(wasm: &[u8]) -> Result<Vec<u8>, ComponentError> {
-    let module = scan(wasm)?;
+    let (module, _) = scan_as_it_is(wasm)?;
     if module.kind != BinaryKind::CoreModule {
         return Err(ComponentError::Wrap("it is a component already".to_owned()));
     }

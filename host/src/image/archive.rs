@@ -67,9 +67,14 @@ impl Image {
 }
 
 impl Image {
+    /// Checks the changed pages against their checksums.
+    pub(crate) fn check_changed(&self) -> Result<(), ImageError> {
+        self.read_changed(&self.reference.pages, |_, _| Ok(()))
+    }
+
     /// Checks all pages against their checksums.
     pub(crate) fn check_pages(&self) -> Result<(), ImageError> {
-        self.read_changed(&self.reference.pages, |_, _| Ok::<_, ImageError>(()))?;
+        self.check_changed()?;
         match Checks::read(&self.base)? {
             Some(checks) => checks.check_all(&self.base),
             None => Ok(()),

@@ -229,6 +229,29 @@ impl HostShared {
         }
     }
 
+    /// As [`open_image`](Self::open_image), of an image to which something is going to be moved: its changed pages are looked
+    /// at too.
+    pub async fn open_whole(
+        self: &Arc<Self>,
+        disk: &Arc<Disk>,
+        number: GenerationNumber,
+        reference: &ImageReference,
+    ) -> Result<Image, AgentError> {
+        let image = self.open_image(disk, number, reference).await?;
+        let looked = {
+            let image = image.clone();
+            threads::run(move || image.check_changed()).await?
+        };
+        match looked {
+            Err(e) if e.is_lost() => {
+                self.make_again(disk, number, reference, e).await?;
+                let flat = FlatName::Generation(disk.id().0, number.0);
+                Ok(self.images.image(reference, Some(&flat))?)
+            }
+            looked => Ok(looked.map(|()| image)?),
+        }
+    }
+
     /// Makes the image of a generation again from the archive, as one flat file, where its files are `lost`.
     pub async fn make_again(
         self: &Arc<Self>,

@@ -43,7 +43,8 @@ pub struct ImportOptions {
     pub env: Vec<(String, String)>,
     /// The shared zones for the places where it mounts such: exactly one for each.
     pub zones: Vec<ZoneOption>,
-    /// The most linear memory that it and its forks get, in the place of what the export says. Bytes.
+    /// The most linear memory that it and its forks get, in the place of what the export says, which can only be less than
+    /// the host's bound. Bytes.
     pub max_memory: Option<u64>,
     /// The most processor time that a turn of it and its forks gets, in the place of what the export says.
     pub max_cpu: Option<Duration>,
@@ -84,6 +85,7 @@ impl HostShared {
             components: BTreeMap::new(),
             id: Store::new_id()?,
             world: World::Agent,
+            memory: 0,
             mounting: None,
         };
         let imported = store.import(from, &mut importing);
@@ -128,6 +130,8 @@ struct Importing<'a> {
     components: BTreeMap<[u8; 32], World>,
     id: AgentId,
     world: World,
+    /// Bytes that its memory may have.
+    memory: u64,
     mounting: Option<Mounting>,
 }
 
@@ -167,6 +171,13 @@ impl Importing<'_> {
             (Some(reference), Some((about, len))) => {
                 let memories = reference.memories().to_vec();
                 check_archived(&memories, about, len).map_err(|reason| wrong(&reason))?;
+                let bytes = memories.iter().fold(0u64, |all, memory| all.saturating_add(*memory));
+                if bytes > self.memory {
+                    let allowed = self.memory;
+                    return Err(wrong(&format!(
+                        "it has {bytes} bytes, and {allowed} are allowed: raise --max-memory"
+                    )));
+                }
                 let base = FlatName::Generation(self.id.0, it.number.0);
                 Ok(Some(ImageReference::in_archive(base, memories)))
             }
@@ -240,11 +251,16 @@ impl Arrival for Importing<'_> {
             return Err(refused("its component is of another world than its agent"));
         }
         is_name(&about.component_name)?;
+        // what the file says of limits can lower them
+        let allowed = self.host.options.memory.memory as u64;
+        let own = about.max_memory.map(|own| own.min(allowed));
+        let max_memory = self.options.max_memory.or(own);
+        self.memory = max_memory.unwrap_or(allowed);
         let about = AgentAbout {
             env: self.options.env.clone(),
             parent: None,
             moved: None,
-            max_memory: self.options.max_memory.or(about.max_memory),
+            max_memory,
             max_cpu: self.options.max_cpu.or(about.max_cpu),
             ..about
         };

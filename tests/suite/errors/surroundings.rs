@@ -101,7 +101,8 @@ fn without_permission_nothing_is_done() {
     let bed = Bed::empty();
     let mut command = opened(&bed);
     fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o555)).expect("permissions");
-    run(as_another(command.args(["run", "any.wasm"])), b"").assert_refused(&["ermission denied"]);
+    run(as_another(command.arg("run").arg(crate::bed::guest("hello-command"))), b"")
+        .assert_refused(&["ermission denied"]);
     assert!(!bed.store().exists());
     fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o755)).expect("permissions");
 }
