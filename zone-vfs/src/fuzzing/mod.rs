@@ -4,6 +4,7 @@
 //! itself, take damage for content, leave a half-done operation, or disagree with a plain model.
 //! `fuzz/` holds the targets and how they are run.
 
+mod exports;
 mod input;
 mod paths;
 mod records;
@@ -14,6 +15,7 @@ mod segments;
 mod tests;
 mod trees;
 
+pub use exports::exports;
 pub use paths::paths;
 pub use records::records;
 pub use segments::segments;

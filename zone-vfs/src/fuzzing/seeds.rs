@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{records, segments};
+use super::{exports, records, segments};
 use crate::chunks::ChunkStore;
 use crate::contract::{Principal, ZoneKind};
 use crate::device::simulated::Simulated;
@@ -15,6 +15,7 @@ use crate::zone::{Access, OpenOptions, Quota, Zone};
 
 pub fn of(target: &str) -> Vec<(String, Vec<u8>)> {
     let seeds = match target {
+        "exports" => of_exports(),
         "paths" => of_paths(),
         "records" => of_records(),
         "segments" => of_segments(),
@@ -32,6 +33,13 @@ fn operation(number: u8, paths: &[&[u8]]) -> Vec<u8> {
         bytes.extend_from_slice(path);
     }
     bytes
+}
+
+fn of_exports() -> Vec<Vec<u8>> {
+    let sound = exports::sound();
+    let items = &sound[exports::HEADER..sound.len() - exports::END];
+    let changes = vec![2, 100, 1, 3, 0, 0, 2, 0, 60, 5, 1, 9, 0];
+    vec![[&[0], sound].concat(), [&[1], items].concat(), changes, vec![2]]
 }
 
 fn of_paths() -> Vec<Vec<u8>> {

@@ -81,6 +81,11 @@ fn run(name: &str, target: fn(&[u8])) {
 }
 
 #[test]
+fn exports_of_any_bytes_do_no_harm() {
+    run("exports", exports);
+}
+
+#[test]
 fn paths_are_resolved_without_harm() {
     run("paths", paths);
 }

@@ -369,3 +369,28 @@ fn a_crash_in_the_middle_leaves_all_of_the_agent_or_nothing() {
     }
     assert!(there > 0 && missing > 20, "{there} {missing}");
 }
+
+#[test]
+fn an_export_says_whether_the_agent_was_moved_and_nothing_else_can_be_said_there() {
+    let store = start(&Simulated::new(1));
+    let disk = create(&store, "a");
+    let about = disk.info().unwrap().about;
+    let mut to = Vec::new();
+    let mut exporting = Exporting {
+        begin: &mut |_| Ok((about.to_vec(), Vec::new())),
+        generation: &mut |_, about| Ok(about.to_vec()),
+        is_move: true,
+    };
+    store.export(&disk, &mut to, &mut exporting).unwrap();
+    assert!(ExportAbout::read(&mut &*to).unwrap().is_move);
+    assert!(!ExportAbout::read(&mut &*export_of(&store, &disk)).unwrap().is_move);
+    for (at, byte) in [(40, 2), (41, 1), (63, 1)] {
+        let mut header = to[..64].to_vec();
+        header[at] = byte;
+        header[12..16].fill(0);
+        let sum = crc32fast::hash(&header).to_le_bytes();
+        header[12..16].copy_from_slice(&sum);
+        let refused = ExportAbout::read(&mut &*header).unwrap_err().to_string();
+        assert!(refused.contains("its header says what this program does not know"), "{refused}");
+    }
+}
