@@ -94,8 +94,15 @@ fn a_changed_page_that_cannot_be_read_any_more_is_written_anew() {
         n.rewind(paused).await.expect("back to what was archived");
         assert_eq!(text(send(&n, "list").await.expect("the next turn")), "1. one");
         let lost = n.rewind(second).await;
-        let lost = if lost.is_ok() { send(&n, "list").await.map(drop) } else { lost.map(drop) };
         assert!(matches!(lost, Err(AgentError::ImageLost { .. })), "{lost:?}");
+        assert_eq!(text(send(&n, "note again").await.expect("a turn")), "kept note 2");
+        // where it stands is not needed to go back
+        pages(&bed, &n).iter().for_each(cut_off);
+        n.sleep().await;
+        let lost = send(&n, "list").await;
+        assert!(matches!(lost, Err(AgentError::ImageLost { .. })), "{lost:?}");
+        n.rewind(paused).await.expect("back to what was archived");
+        assert_eq!(text(send(&n, "list").await.expect("the next turn")), "1. one");
     });
 }
 

@@ -222,12 +222,11 @@ pub async fn import(
         max_memory,
         max_cpu,
     };
-    let (from, path) = match spooled {
-        Some(file) => (file, "standard input".to_owned()),
-        None => {
-            let path = a.from.display().to_string();
-            (File::open(&a.from).with_context(|| format!("the export {path}"))?, path)
-        }
+    let (from, path) = if let Some(file) = spooled {
+        (file, "standard input".to_owned())
+    } else {
+        let path = a.from.display().to_string();
+        (File::open(&a.from).with_context(|| format!("the export {path}"))?, path)
     };
     let found = from.metadata().with_context(|| path.clone())?;
     let len = found.is_file().then_some(found.len());
