@@ -102,6 +102,23 @@ fn no_store_is_made_for_a_file_that_is_not_there() {
 }
 
 #[test]
+fn what_is_no_export_is_not_taken_in_and_makes_no_store() {
+    let bed = Bed::empty();
+    let file = bed.file(
+        "words",
+        b"a note to myself, and more than a header has, so that nothing but what it says is wrong with it",
+    );
+    let ran = bed.run(["import".as_ref(), file.as_os_str()]);
+    ran.assert_one_message(&["words is no export"]);
+    // what has no end is not waited for
+    let mut import = bed.command(["import", "-"]);
+    let ran = import.stdin(File::open("/dev/zero").expect("zeros")).output().expect("an import");
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("standard input is no export"));
+    assert!(!bed.store().exists());
+}
+
+#[test]
 fn whoever_imports_can_set_limits_of_his_own() {
     let (from, to) = (bed(), Bed::empty());
     let file = from.path("a.export");

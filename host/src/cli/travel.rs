@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal, Seek, Write};
+use std::io::{BufReader, BufWriter, IsTerminal, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
-use zone_vfs::store::{ExportReport, Store, StoreError};
+use zone_vfs::store::{ExportAbout, ExportReport, Store, StoreError};
 
 use super::args::{ExportArguments, ImportArguments};
 use super::output::{self, OfAgent, count, note, print_json, say, size};
@@ -25,6 +25,8 @@ use crate::{Agent, AgentError, Host};
 
 /// Bytes that are written or read at once.
 const BUFFER: usize = 1 << 20;
+/// What an error calls what comes through a pipe.
+const STANDARD_INPUT: &str = "standard input";
 
 /// A file that is none before it is whole.
 struct Unfinished {
@@ -187,13 +189,32 @@ fn of_file(e: AgentError, path: &str) -> anyhow::Error {
     }
 }
 
-/// Takes in what is to be imported, before the store is opened: whoever writes to the pipe may have the same store open.
-/// None where that is a file of its own. A store is not made for a file that is not there.
+/// Reads from one, and keeps what was read in the other.
+struct Keeping<'a, R>(R, &'a mut File);
+
+impl<R: Read> Read for Keeping<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read(buf)?;
+        self.1.write_all(&buf[..read])?;
+        Ok(read)
+    }
+}
+
+/// Looks at the beginning of what is to be imported, so that no store is made for what is none; and takes it in where it
+/// comes through standard input, before the store is opened: whoever writes to the pipe may have the same store open.
+/// None where it is a file of its own.
 pub fn spool(path: &Path) -> anyhow::Result<Option<File>> {
+    let begins =
+        |from: &mut dyn Read, path: &str| ExportAbout::read(from).map_err(|e| of_file(e.into(), path));
     if path.as_os_str() != "-" {
-        let found = path.metadata().with_context(|| format!("the export {}", path.display()))?;
+        let shown = path.display().to_string();
+        let reading = || format!("the export {shown}");
+        let found = path.metadata().with_context(reading)?;
         if found.is_dir() {
-            bail!("{} is a folder: an export is a file", path.display());
+            bail!("{shown} is a folder: an export is a file");
+        }
+        if found.is_file() {
+            begins(&mut File::open(path).with_context(reading)?, &shown)?;
         }
         return Ok(None);
     }
@@ -202,7 +223,10 @@ pub fn spool(path: &Path) -> anyhow::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     let mut file = File::from(rustix::fs::open(&folder, flags, mode).with_context(taking)?);
-    std::io::copy(&mut std::io::stdin().lock(), &mut file).with_context(taking)?;
+    let mut from = std::io::stdin().lock();
+    // what has no end is none, and is not waited for
+    begins(&mut Keeping(&mut from, &mut file), STANDARD_INPUT)?;
+    std::io::copy(&mut from, &mut file).with_context(taking)?;
     file.rewind().with_context(taking)?;
     Ok(Some(file))
 }
@@ -223,7 +247,7 @@ pub async fn import(
         max_cpu,
     };
     let (from, path) = if let Some(file) = spooled {
-        (file, "standard input".to_owned())
+        (file, STANDARD_INPUT.to_owned())
     } else {
         let path = a.from.display().to_string();
         (File::open(&a.from).with_context(|| format!("the export {path}"))?, path)
