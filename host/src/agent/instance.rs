@@ -25,8 +25,8 @@ pub(crate) struct Live {
     loaded: bool,
 }
 
-/// What an instance takes besides its memories, about: a fork of most agents takes less, one of CPython ten times that
-/// (docs/benchmarks.md). Bytes.
+/// What an instance takes besides its memories, about: a fork of most agents takes less, one of the Python agent
+/// ten times that (`docs/benchmarks.md`). Bytes.
 const INSTANCE: u64 = 48 << 10;
 
 fn instantiate(e: &wasmtime::Error) -> AgentError {
