@@ -33,6 +33,10 @@ impl Budget {
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok()?;
         Some(Share(self.clone()))
     }
+
+    fn is_used_up(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
 }
 
 /// One slot's part of the budget.
@@ -114,12 +118,14 @@ impl Warm {
         if best.is_none() && follows {
             pool.wanted = (pool.wanted * 2).clamp(1, MAX_READY);
         }
-        let slot = best.map(|at| pool.slots.swap_remove(at));
-        // not each of them by itself
-        let fill = !pool.filling && pool.slots.len() < pool.wanted.div_ceil(2);
+        // its part of the budget is given back here
+        let live = best.map(|at| pool.slots.swap_remove(at).live);
+        // not each of them by itself; to start a task that can make none costs more than the whole resume
+        let lacks = pool.slots.len() < pool.wanted.div_ceil(2);
+        let fill = lacks && !pool.filling && !self.budget.is_used_up();
         pool.filling |= fill;
         drop(pool);
-        Taken { live: slot.map(|slot| slot.live), fill }
+        Taken { live, fill }
     }
 
     /// Whether another is to be made ahead; after the answer that none is, nobody is filling any more.

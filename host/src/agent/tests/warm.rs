@@ -110,6 +110,19 @@ async fn resumes_that_follow_each_other_find_more_and_more() {
 }
 
 #[tokio::test]
+async fn nobody_is_sent_to_make_slots_that_the_budget_does_not_allow() {
+    let bed = Bed::new();
+    let image = bed.image(0).await;
+    for slots in [0, 1] {
+        let warm = Warm::new(budget(slots));
+        let sent = (0..4).filter(|_| warm.take(&image).fill).count();
+        assert_eq!(sent, slots, "with a budget of {slots}");
+        assert_eq!(fill(&warm, &bed, &image).await, slots);
+        assert_eq!(warm.take(&image).fill, slots > 0, "the one that is taken gives way to another");
+    }
+}
+
+#[tokio::test]
 async fn the_slot_that_is_ready_for_just_this_image_is_taken_first() {
     let bed = Bed::new();
     let (one, other) = (bed.image(0).await, bed.image(1).await);
