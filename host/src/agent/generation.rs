@@ -13,6 +13,7 @@ use crate::code::metered;
 use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
+use crate::upkeep::When;
 use crate::wasi::{GuestState, HandleTable, LiveOutside, Start};
 
 /// Agents that one fork makes, at most.
@@ -185,7 +186,7 @@ impl Agent {
             }
             let small = image.reference().bytes() <= FLATTEN_SMALL;
             let above = if small { 0 } else { FLATTEN_PAUSED };
-            self.host.flatten_later(self, number, &image, above);
+            self.host.flatten_later(self, number, &image, above, When::Now);
             self.host.archive_later(&self.disk, number);
         }
         Ok(number)
@@ -240,7 +241,8 @@ impl Agent {
             tracing::debug!("opening what a sleeping agent has open: {e}");
         }
         // whoever comes and goes with every turn is not written out whole each time
-        self.host.flatten_later(self, self.disk.head(), &image, self.host.options.flatten_at);
+        let above = self.host.options.flatten_at;
+        self.host.flatten_later(self, self.disk.head(), &image, above, When::Quiet);
     }
 
     /// Keeps what the agent's handles refer to open while it sleeps, so that it outlives its name.

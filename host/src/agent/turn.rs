@@ -14,6 +14,7 @@ use crate::code::{OutOfTime, metered};
 use crate::image::FlatName;
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
+use crate::upkeep::When;
 use crate::wasi::Start;
 
 /// Bytes of an event's payload, at most: it must fit the guest's memory twice.
@@ -21,6 +22,10 @@ pub const MAX_PAYLOAD: usize = 32 << 20;
 
 /// Bytes of an event's id, at most.
 pub const MAX_EVENT_ID: usize = 1024;
+
+/// An image is taken in the thread that waits for it where the agent wrote to no more than this before, and is the only
+/// one in a turn. Bytes.
+const IMAGED_HERE: u64 = 8 << 20;
 
 /// Something that happened, for an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +178,8 @@ impl Agent {
         let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
         self.before_forgetting().await?;
         let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;
-        self.host.flatten_later(self, number, &now.image, self.host.flatten_above(&now.image));
+        let above = self.host.flatten_above(&now.image);
+        self.host.flatten_later(self, number, &now.image, above, When::Quiet);
         self.host.note_parked(self, now.live.private_bytes());
         self.stands(&now.image, number, about);
         if let Some(standing) = self.place.standing(number) {
@@ -202,7 +208,9 @@ impl Agent {
         let images = self.host.images.clone();
         let agent = self.disk.id().0;
         let next = self.disk.next_generation();
-        threads::run(move || {
+        // to hand it to another thread takes as long as a small image does
+        let here = running.live.private_bytes() <= IMAGED_HERE && self.disk.is_alone();
+        let take = move || {
             let mut now = running;
             let flat = FlatName::Generation(agent, next.0);
             // SAFETY: the instance is owned here, and no call of it is under way.
@@ -219,9 +227,9 @@ impl Agent {
                 next_start,
             };
             now.image = image;
-            Ok::<_, AgentError>((now, about))
-        })
-        .await?
+            Ok((now, about))
+        };
+        if here { take() } else { threads::run(take).await? }
     }
 
     /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and

@@ -13,6 +13,7 @@ use crate::code::metered;
 use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
+use crate::upkeep::When;
 use crate::wasi::{HandleTable, Start};
 
 /// Bytes that one component hands to the next, at most.
@@ -223,7 +224,7 @@ impl Agent {
         // what the old instance had open goes with the next start
         self.disk.release()?;
         self.place.forget_standing();
-        self.host.flatten_later(self, number, &image, self.host.flatten_above(&image));
+        self.host.flatten_later(self, number, &image, self.host.flatten_above(&image), When::Quiet);
         self.host.archive_later(&self.disk, number);
         Ok(number)
     }

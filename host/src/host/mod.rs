@@ -56,7 +56,7 @@ pub(crate) struct HostShared {
     /// files are reaped.
     pub imaging: tokio::sync::RwLock<()>,
     pub reap_due: AtomicBool,
-    pub flattening: Arc<Mutex<Flattening>>,
+    pub flattening: Flattening,
     pub archiving: Arc<Mutex<Archiving>>,
     pub headroom: Headroom,
     pub parked: Arc<Parked>,
@@ -97,7 +97,7 @@ impl Host {
             started: AtomicU32::new(first_start()?),
             imaging: tokio::sync::RwLock::default(),
             reap_due: AtomicBool::new(false),
-            flattening: Arc::default(),
+            flattening: Flattening::default(),
             archiving: Arc::default(),
             headroom: Headroom::default(),
             parked: Arc::new(Parked::new(options.parked_memory)),

@@ -18,6 +18,8 @@ const MAX_CHANGED: usize = 16_384;
 const MAX_FILES: usize = 8;
 /// Buffers of one vectored write.
 const BATCH: usize = 256;
+/// Pages of the base that are read at once to be compared: 256 KiB.
+const COMPARED: usize = 64;
 /// Bytes of linear memory in one image, at most.
 const MAX_BYTES: u64 = 64 << 30;
 
@@ -84,39 +86,37 @@ impl ImageStore {
             let ranges = candidates(memory, self.tracking).map_err(ImageError::Map)?;
             // SAFETY: the caller's promise.
             let bytes = unsafe { memory.bytes() };
-            let copied = memory.was_copied();
             let populated = memory.populated();
-            let before = BaseReader::new(mapped, usize::from(index), copied, &populated, self.tracking);
+            let base = Base::new(mapped, index, memory.was_copied(), &populated, self.tracking);
+            let mut unsure = Vec::new();
             for page in ranges.into_iter().flatten() {
                 let content = page_of(bytes, page);
                 let page = page as u32;
                 match mapped.find(index, page) {
                     Some(changed) => known.push((*changed, content)),
-                    None if before.differs(page, content)? => fresh.push((index, page, content)),
-                    None => {}
+                    None => match base.differs(page, content) {
+                        Some(true) => fresh.push((index, page, content)),
+                        Some(false) => {}
+                        None => unsure.push((index, page, content)),
+                    },
                 }
             }
-        }
-        let changed = known.len() + fresh.len();
-        let mut kept = Vec::new();
-        for ((page, content), again) in known.iter().zip(mapped.changed_again(&known)) {
-            if again {
-                fresh.push((page.memory, page.page, content));
-            } else {
-                kept.push(*page);
-            }
+            base.compare(&unsure, &mut fresh)?;
         }
         fresh.sort_unstable_by_key(|(memory, page, _)| (*memory, *page));
-        drop_unused(&mut files, &mut kept);
+        let changed = known.len() + fresh.len();
         if changed > MAX_CHANGED || files.len() >= MAX_FILES {
             let mut pages: Vec<Page<'_>> =
                 known.iter().map(|(it, content)| (it.memory, it.page, *content)).collect();
-            pages.extend(fresh.iter().filter(|(memory, page, _)| mapped.find(*memory, *page).is_none()));
+            pages.extend(&fresh);
             pages.sort_unstable_by_key(|(memory, page, _)| (*memory, *page));
             self.write_flat(flat, &lengths, Some(mapped), &pages)?;
             return self.flat_image(flat);
         }
-        let mut pages = kept;
+        let mut fresh: Vec<Fresh<'_>> = fresh.into_iter().map(Fresh::new).collect();
+        let mut pages = mapped.changed_again(&known, &mut fresh);
+        fresh.sort_unstable_by_key(Fresh::place);
+        drop_unused(&mut files, &mut pages);
         for batch in fresh.chunks(PAGES_PER_FILE as usize) {
             self.append(agent, batch, &mut files, &mut pages)?;
         }
@@ -134,18 +134,17 @@ impl ImageStore {
     fn append(
         &self,
         agent: Uuid,
-        fresh: &[Page<'_>],
+        fresh: &[Fresh<'_>],
         files: &mut Vec<Arc<super::store::PagesFile>>,
         pages: &mut Vec<ChangedPage>,
     ) -> Result<(), ImageError> {
-        let stored = fresh.iter().filter(|p| !is_zero(p.2)).count() as u32;
-        let zero =
-            |p: &Page<'_>| ChangedPage { memory: p.0, page: p.1, file: 0, slot: ChangedPage::ZERO, check: 0 };
-        if stored == 0 {
-            pages.extend(fresh.iter().map(zero));
+        let contents: Vec<&[u8]> =
+            fresh.iter().filter(|page| page.check.is_some()).map(|page| &page.content[..]).collect();
+        if contents.is_empty() {
+            pages.extend(fresh.iter().map(|page| page.at(0, ChangedPage::ZERO)));
             return Ok(());
         }
-        let target = self.pages_to_append(agent, files, stored)?;
+        let target = self.pages_to_append(agent, files, contents.len() as u32)?;
         let file = if let Some(at) = files.iter().position(|f| f.name == target.name) {
             at
         } else {
@@ -155,15 +154,13 @@ impl ImageStore {
         let mut used = lock(&target.used);
         let mut slot = *used;
         for page in fresh {
-            if is_zero(page.2) {
-                pages.push(zero(page));
+            if page.check.is_none() {
+                pages.push(page.at(0, ChangedPage::ZERO));
             } else {
-                let check = crc32fast::hash(page.2);
-                pages.push(ChangedPage { memory: page.0, page: page.1, file, slot, check });
+                pages.push(page.at(file, slot));
                 slot += 1;
             }
         }
-        let contents: Vec<&[u8]> = fresh.iter().filter(|p| !is_zero(p.2)).map(|p| &p.2[..]).collect();
         let mut at = (u64::from(*used) + 1) * PAGE as u64;
         for batch in contents.chunks(BATCH) {
             write_all_vectored(&target.file, batch, at).map_err(Self::io(target.name))?;
@@ -172,6 +169,31 @@ impl ImageStore {
         target.file.sync_data().map_err(Self::io(target.name))?;
         *used = slot;
         Ok(())
+    }
+}
+
+/// A page that is to be recorded anew.
+struct Fresh<'a> {
+    memory: u16,
+    page: u32,
+    content: &'a [u8; PAGE],
+    /// Its crc32; none where it is all zeros.
+    check: Option<u32>,
+}
+
+impl<'a> Fresh<'a> {
+    fn new((memory, page, content): Page<'a>) -> Self {
+        let check = (!is_zero(content)).then(|| crc32fast::hash(content));
+        Self { memory, page, content, check }
+    }
+
+    fn place(&self) -> (u16, u32) {
+        (self.memory, self.page)
+    }
+
+    /// As it is found in a file.
+    fn at(&self, file: u16, slot: u32) -> ChangedPage {
+        ChangedPage { memory: self.memory, page: self.page, file, slot, check: self.check.unwrap_or(0) }
     }
 }
 
@@ -231,85 +253,117 @@ impl Image {
         Some(&self.reference.pages[at])
     }
 
-    /// Of pages that had changed, with what they hold now: whether each has changed since. One whose earlier content
-    /// does not read is taken to have, and all that follow it, so that they are written anew.
-    fn changed_again(&self, pages: &[(ChangedPage, &[u8; PAGE])]) -> Vec<bool> {
-        let known: Vec<ChangedPage> = pages.iter().map(|(page, _)| *page).collect();
-        let mut again = Vec::with_capacity(known.len());
-        let read = self.read_changed(&known, |_, before| {
-            again.push(pages.get(again.len()).is_none_or(|(_, now)| *now != before));
+    /// Of pages that had changed, with what they hold now: adds those that have changed since to `fresh`, and gives the
+    /// others. Other content mostly has another checksum; only where it has the same is the earlier content read. Pages
+    /// whose earlier content does not read are taken to have changed, so that they are written anew.
+    fn changed_again<'a>(
+        &self,
+        pages: &[(ChangedPage, &'a [u8; PAGE])],
+        fresh: &mut Vec<Fresh<'a>>,
+    ) -> Vec<ChangedPage> {
+        let mut alike = Vec::new();
+        let mut unsure = Vec::new();
+        for (page, content) in pages {
+            let now = Fresh::new((page.memory, page.page, content));
+            match now.check {
+                None if page.slot == ChangedPage::ZERO => alike.push(*page),
+                Some(check) if page.slot != ChangedPage::ZERO && check == page.check => {
+                    unsure.push((*page, now));
+                }
+                _ => fresh.push(now),
+            }
+        }
+        let before: Vec<ChangedPage> = unsure.iter().map(|(page, _)| *page).collect();
+        let mut rest = unsure.into_iter().peekable();
+        let read = self.read_changed(&before, |_, before| {
+            if let Some((page, now)) = rest.next() {
+                if now.content == before { alike.push(page) } else { fresh.push(now) }
+            }
             Ok::<_, ImageError>(())
         });
         if let Err(e) = read {
             tracing::warn!("pages are written anew: {}", zone_vfs::told(&e));
-            again.resize(known.len(), true);
+            fresh.extend(rest.map(|(_, now)| now));
         }
-        again
+        alike
     }
 }
 
-/// Tells whether a page differs from the base. By `PAGEMAP_SCAN` a candidate has been written, and is
-/// taken to differ; it is compared where every page is a candidate, and where the instance was mapped
-/// from another file or a page was given a copy beforehand.
-struct BaseReader<'a> {
-    base: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
+/// Tells which pages differ from the base. By `PAGEMAP_SCAN` a candidate has been written, and is taken to differ; it is
+/// compared where every page is a candidate, and where the instance was mapped from another file or a page was given a
+/// copy beforehand.
+struct Base<'a, 'p> {
+    image: &'a Image,
+    file: Option<(std::os::fd::BorrowedFd<'a>, u64, u64)>,
     /// What the base holds, where that was copied in; zeros follow.
     small: Option<&'a [u8]>,
     compare: bool,
     /// Pages that count as written and need not have been.
-    populated: &'a [std::ops::Range<usize>],
-    name: String,
+    populated: &'p [std::ops::Range<usize>],
 }
 
-impl<'a> BaseReader<'a> {
+impl<'a, 'p> Base<'a, 'p> {
     fn new(
         image: &'a Image,
-        memory: usize,
+        memory: u16,
         copied: bool,
-        populated: &'a [std::ops::Range<usize>],
+        populated: &'p [std::ops::Range<usize>],
         tracking: DirtyTracking,
     ) -> Self {
+        let memory = usize::from(memory);
         Self {
-            base: image.base_memory(memory),
+            image,
+            file: image.base_memory(memory),
             small: if copied { image.base.small(memory) } else { None },
             compare: copied || image.rebased || tracking == DirtyTracking::Comparison,
             populated,
-            name: image.base.name.to_string(),
         }
     }
 
-    fn differs(&self, page: u32, content: &[u8; PAGE]) -> Result<bool, ImageError> {
+    /// Whether a candidate differs from the base, where that can be told without reading the file.
+    fn differs(&self, page: u32, content: &[u8; PAGE]) -> Option<bool> {
         let at = u64::from(page) * PAGE as u64;
         if let Some(small) = self.small {
             let under = small.get(at as usize..).unwrap_or_default();
             let (same, rest) = content.split_at(under.len().min(PAGE));
-            return Ok(same != &under[..same.len()] || rest.iter().any(|b| *b != 0));
+            return Some(same != &under[..same.len()] || rest.iter().any(|b| *b != 0));
         }
-        match self.base {
-            Some((file, offset, len)) if at < len => {
-                let first = self.populated.partition_point(|pages| pages.end <= page as usize);
-                let is_populated =
-                    self.populated.get(first).is_some_and(|pages| pages.contains(&(page as usize)));
-                if !self.compare && !is_populated {
-                    return Ok(true);
-                }
-                let mut under = [0u8; PAGE];
-                let mut read = 0;
-                while read < PAGE {
-                    let n = rustix::io::pread(file, &mut under[read..], offset + at + read as u64)
-                        .map_err(|e| ImageStore::io(&self.name)(e.into()))?;
-                    if n == 0 {
-                        return Err(ImageError::Damaged {
-                            file: self.name.clone(),
-                            reason: "cut short".into(),
-                        });
+        if self.file.is_none_or(|(_, _, len)| at >= len) {
+            return Some(!is_zero(content));
+        }
+        let first = self.populated.partition_point(|pages| pages.end <= page as usize);
+        let is_populated = self.populated.get(first).is_some_and(|pages| pages.contains(&(page as usize)));
+        (!self.compare && !is_populated).then_some(true)
+    }
+
+    /// Adds those of `pages`, which are in order and inside the file, that differ from it to `fresh`.
+    fn compare(&self, pages: &[Page<'a>], fresh: &mut Vec<Page<'a>>) -> Result<(), ImageError> {
+        let Some((file, offset, _)) = self.file else { return Ok(()) };
+        let name = || self.image.base.name.to_string();
+        let mut buffer = Vec::new();
+        for run in pages.chunk_by(|one, next| one.1 + 1 == next.1).flat_map(|run| run.chunks(COMPARED)) {
+            let Some((_, first, _)) = run.first() else { continue };
+            buffer.resize(COMPARED.min(pages.len()), [0; PAGE]);
+            let under = &mut buffer[..run.len()];
+            let mut at = offset + u64::from(*first) * PAGE as u64;
+            let mut rest = under.as_flattened_mut();
+            while !rest.is_empty() {
+                match rustix::io::pread(file, &mut *rest, at) {
+                    Ok(0) => {
+                        return Err(ImageError::Damaged { file: name(), reason: "cut short".into() });
                     }
-                    read += n;
+                    Ok(read) => {
+                        at += read as u64;
+                        rest = &mut rest[read..];
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(ImageStore::io(name())(e.into())),
                 }
-                Ok(under != *content)
             }
-            _ => Ok(!is_zero(content)),
+            let differing = run.iter().zip(&*under).filter(|((_, _, content), under)| *content != *under);
+            fresh.extend(differing.map(|(page, _)| *page));
         }
+        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@ pub use self::backup::ReadSeekSend;
 pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
-pub(crate) use self::images::Flattening;
+pub(crate) use self::images::{Flattening, When};
 pub use self::import::ImportOptions;
 pub(crate) use self::memory::{InMemory, Parked};
 pub use self::rules::{AgentRules, MAX_POLICY, POLICY_FILE, ReapRules, ZoneRules};

@@ -394,14 +394,17 @@ impl Disk {
         self.commit(Box::new(control), Box::new(|result| done(result.map(|_| ()))));
     }
 
-    /// As [`lend`], for a thread that other agents need too: only where no other agent is in a turn, which would
-    /// have to wait for it.
-    pub fn lend<R>(&self, start: impl FnOnce() -> R) -> R {
-        let alone = self.store.upgrade().is_some_and(|store| {
+    /// Whether no other agent is in a turn just now, which would have to wait for a thread that blocks.
+    pub fn is_alone(&self) -> bool {
+        self.store.upgrade().is_some_and(|store| {
             let own = usize::from(self.is_in_turn());
             store.turns.load(Ordering::Relaxed) <= own
-        });
-        if alone { lend(start) } else { start() }
+        })
+    }
+
+    /// As [`lend`], for a thread that other agents need too: only where the agent [is alone](Self::is_alone).
+    pub fn lend<R>(&self, start: impl FnOnce() -> R) -> R {
+        if self.is_alone() { lend(start) } else { start() }
     }
 
     /// Ends the turn and makes the generation that stands for its outcome. Durable when done, as is
