@@ -1,13 +1,17 @@
 //! Forks that are all in memory at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::Bench;
+use dormouse_benches::peer::Peer;
 
 use crate::fork::{names, remove};
-use crate::subjects::Subject;
+use crate::subjects::{Plan, Subject};
+
+/// After this, what a host gives back of the memory of agents that sleep has been given back.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What a fork takes, where so many are in memory.
 pub fn memory(count: usize) -> String {
@@ -25,6 +29,32 @@ fn proportional() -> anyhow::Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("the system does not tell")?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib << 10)
+}
+
+/// What instances of plain wasmtime take, where so many are in memory: that of each component once. None has run but
+/// for what its instantiation runs.
+pub fn plain(bench: &mut Bench, plans: &[Plan], count: usize) -> anyhow::Result<()> {
+    let mut seen = Vec::new();
+    for plan in plans {
+        if seen.contains(&plan.language) {
+            continue;
+        }
+        seen.push(plan.language);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let peer = Peer::new(&plan.component)?;
+        let before = proportional()?;
+        let mut kept = Vec::with_capacity(count);
+        runtime.block_on(async {
+            for _ in 0..count {
+                kept.push(peer.keep().await?);
+            }
+            anyhow::Ok(())
+        })?;
+        let each = proportional()?.saturating_sub(before) / count as u64;
+        bench.fact(format!("memory of each of {count} instances, plain wasmtime"), plan.language, each);
+        drop(kept);
+    }
+    Ok(())
 }
 
 /// Makes so many forks, brings all of them into memory, and lets them go again.
@@ -59,6 +89,10 @@ pub fn alive(bench: &mut Bench, bed: &Bed, subject: &Subject, count: usize) -> a
             fork.sleep().await;
         }
     });
+    // a host looks once in a second what there is to give back to the system
+    if bench.is_measuring() {
+        std::thread::sleep(GIVEN_BACK);
+    }
     let each = proportional()?.saturating_sub(alone) / count as u64;
     bench.fact(format!("memory of each of {count} forks that have gone to sleep"), subject.label, each);
     remove(bed, &forks)

@@ -28,6 +28,8 @@ fn main() -> anyhow::Result<()> {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut bench = Bench::new("restore_latency", tmp);
     let subjects = subjects::all(&mut bench)?;
+    let crowds: &[usize] = if bench.is_measuring() { &CROWDS } else { &[10] };
+    crowd::plain(&mut bench, &subjects, crowds[0])?;
     resume::plain(&mut bench, &subjects)?;
 
     let mut bed = Bed::new(tmp, PROGRAM)?;
@@ -46,7 +48,6 @@ fn main() -> anyhow::Result<()> {
         fork::durable(&mut bench, &bed, subject)?;
         fork::to_live(&mut bench, &bed, subject)?;
     }
-    let crowds: &[usize] = if bench.is_measuring() { &CROWDS } else { &[10] };
     for (index, count) in crowds.iter().enumerate() {
         for subject in subjects.iter().filter(|it| index == 0 || it.label == "Rust") {
             if subject.pages * PAGE <= LARGEST_CROWD {

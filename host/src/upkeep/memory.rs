@@ -5,7 +5,7 @@
 //! memory is short, those that had their turn longest ago go to sleep.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -15,17 +15,41 @@ use zone_vfs::store::Disk;
 use super::images::lock;
 use crate::agent::{Agent, Place};
 use crate::host::{HostShared, Pressure};
+use crate::threads;
 
 /// How often it is looked whether memory is short, and whether slots stand ready that nobody asks for.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// So many agents fewer in memory are reason to give back what the allocator has free: those of Python leave 0.4 MiB each.
+const MANY: usize = 32;
 
 /// The agents in memory, by when they were last used.
 pub(crate) struct Parked {
     budget: u64,
     agents: Mutex<Order<(Arc<Disk>, Weak<Place>)>>,
+    tide: Tide,
     /// Somebody looks after what is in memory.
     kept: AtomicBool,
     pub pressure: Pressure,
+}
+
+/// How many agents were in memory at once, at most, since much of their memory was last given back.
+#[derive(Default)]
+struct Tide(AtomicUsize);
+
+impl Tide {
+    fn rises_to(&self, agents: usize) {
+        self.0.fetch_max(agents, Ordering::Relaxed);
+    }
+
+    /// Whether now that there are so many, the allocator has much to give back. Begins anew where it has.
+    fn has_fallen_to(&self, agents: usize) -> bool {
+        let fallen = self.0.load(Ordering::Relaxed).saturating_sub(agents) >= MANY;
+        if fallen {
+            self.0.store(agents, Ordering::Relaxed);
+        }
+        fallen
+    }
 }
 
 /// Things by when they were last used, with the bytes that they take.
@@ -91,24 +115,43 @@ impl Drop for InMemory {
 
 impl Parked {
     pub fn new(budget: u64) -> Self {
-        Self { budget, agents: Mutex::default(), kept: AtomicBool::new(false), pressure: Pressure::default() }
+        Self {
+            budget,
+            agents: Mutex::default(),
+            tide: Tide::default(),
+            kept: AtomicBool::new(false),
+            pressure: Pressure::default(),
+        }
     }
 
     /// An agent comes into memory.
     pub fn enter(self: &Arc<Self>, agent: &Agent, bytes: u64) -> InMemory {
-        self.note(agent, bytes);
+        let agents = self.note(agent, bytes);
+        self.tide.rises_to(agents);
         InMemory { parked: self.clone(), id: agent.id() }
     }
 
-    /// An agent has been used, and takes so many bytes now.
-    fn note(&self, agent: &Agent, bytes: u64) {
-        lock(&self.agents).put(agent.id(), bytes, (agent.disk.clone(), Arc::downgrade(&agent.place)));
+    /// An agent has been used, and takes so many bytes now. Gives how many are in memory.
+    fn note(&self, agent: &Agent, bytes: u64) -> usize {
+        let mut agents = lock(&self.agents);
+        agents.put(agent.id(), bytes, (agent.disk.clone(), Arc::downgrade(&agent.place)));
+        agents.known.len()
     }
 
     /// Agents in memory and the bytes that they take.
     pub fn taken(&self) -> (usize, u64) {
         let agents = lock(&self.agents);
         (agents.known.len(), agents.bytes)
+    }
+}
+
+/// Has the allocator give back the memory that is free: that of instances which are gone lies between what is in use, and
+/// the GNU allocator keeps all of it otherwise, as long as the process lives. It takes about a millisecond for 10 MiB.
+fn give_back_free() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -167,6 +210,11 @@ impl HostShared {
             let over = lock(&self.parked.agents).over(bytes / 2, None);
             self.let_sleep(&over).await;
         }
+        if self.parked.tide.has_fallen_to(self.parked.taken().0)
+            && let Err(e) = threads::run(give_back_free).await
+        {
+            tracing::debug!("what is free was not given back: {}", zone_vfs::told(&e));
+        }
         again || self.parked.taken().0 > 0
     }
 
@@ -187,6 +235,21 @@ mod tests {
 
     fn id(n: u128) -> AgentId {
         AgentId(uuid::Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn what_is_free_is_given_back_where_many_sleep_and_not_where_some_come_and_go() {
+        let tide = Tide::default();
+        for _ in 0..3 {
+            tide.rises_to(MANY - 1);
+            assert!(!tide.has_fallen_to(0));
+        }
+        tide.rises_to(10 * MANY);
+        assert!(!tide.has_fallen_to(9 * MANY + 1));
+        // little by little counts too
+        assert!(tide.has_fallen_to(9 * MANY));
+        assert!(!tide.has_fallen_to(8 * MANY + 1), "what was there before was given back");
+        assert!(tide.has_fallen_to(0));
     }
 
     #[test]
