@@ -73,6 +73,7 @@ impl Zone {
             let (Standing { tree, history, counters }, resident_bytes) = before;
             (self.state.tree, self.state.history, self.counters) = (tree, history, counters);
             self.state.resident_bytes = resident_bytes;
+            self.state.dentries.get_mut().clear();
             return Err(error);
         }
         self.drained = self.standing();

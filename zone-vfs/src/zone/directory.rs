@@ -54,11 +54,14 @@ impl Zone {
             None => Key::inode(directory),
         };
         let mut entries = Vec::new();
+        let mut dentries = self.state.dentries.borrow_mut();
         for entry in self.state.tree.range(&*self.state.store, Bound::Excluded(&from))?.take(max) {
             match entry? {
                 (Key { inode: of, part: Part::Dirent(name) }, Value::Dirent { inode, kind })
                     if *of == directory =>
                 {
+                    // who lists a folder goes on to what lies in it
+                    dentries.note(directory, name, (*inode, *kind));
                     entries.push(DirEntry { name: name.clone(), inode: *inode, kind: *kind });
                 }
                 _ => break,

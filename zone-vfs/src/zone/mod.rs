@@ -10,6 +10,7 @@
 
 mod changes;
 mod compare;
+mod dentries;
 mod directory;
 mod error;
 mod feed;
@@ -29,6 +30,7 @@ mod tests;
 mod types;
 mod verify;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -154,7 +156,15 @@ impl Zone {
             quota,
             counters,
             drained,
-            state: State { tree, history, store, pending, dirty_bytes: 0, resident_bytes },
+            state: State {
+                tree,
+                history,
+                store,
+                pending,
+                dirty_bytes: 0,
+                resident_bytes,
+                dentries: RefCell::default(),
+            },
             open: OpenTable::default(),
             holders: holders::Holders::default(),
             dirty: Vec::new(),

@@ -132,7 +132,7 @@ impl Zone {
         check_path(path)?;
         if view::directory(base).is_some() {
             self.view_record(base)?;
-        } else if !is_directory(self.record(base)?.kind()) {
+        } else if base != Inode::ROOT && !is_directory(self.record(base)?.kind()) {
             return Err(ErrorCode::NotDirectory.into());
         }
         let mut above: Vec<Inode> = Vec::new();
@@ -156,6 +156,15 @@ impl Zone {
                 if name.len() == 2 {
                     at = above.pop().ok_or_else(leads_out)?;
                 }
+                start = next;
+                continue;
+            }
+            if !is_last
+                && !self.kind.keeps_versions()
+                && let Some((directory, FileKind::Directory)) = self.state.known(at, name)
+            {
+                above.push(at);
+                at = directory;
                 start = next;
                 continue;
             }

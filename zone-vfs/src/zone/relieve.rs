@@ -23,6 +23,7 @@ impl Zone {
             }
         }
         self.state.resident_bytes = 0;
+        self.state.dentries.get_mut().clear();
         Ok(())
     }
 

@@ -1,9 +1,11 @@
 //! A zone's tree together with what changed in it since the last drain.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::dentries::Dentries;
 use super::ranges::Ranges;
 use super::{ErrorCode, Result};
 use crate::chunks::ChunkStore;
@@ -28,6 +30,8 @@ pub(super) struct State {
     pub(super) dirty_bytes: usize,
     /// Bytes of the chunks that the tree holds in memory.
     pub(super) resident_bytes: usize,
+    /// Of `tree`, those that were looked up lately.
+    pub(super) dentries: RefCell<Dentries>,
 }
 
 /// How a key may differ from what it was at the last drain.
@@ -61,6 +65,9 @@ impl State {
 
     /// Sets or removes a value without noting that it changed, and gives the old one.
     fn replace(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
+        if let Part::Dirent(name) = &key.part {
+            self.dentries.get_mut().forget(key.inode, name);
+        }
         let tree = if key.part.is_history() { &mut self.history } else { &mut self.tree };
         Ok(match value {
             Some(value) => tree.insert(&*self.store, key, value)?,
@@ -182,10 +189,22 @@ impl State {
     }
 
     pub(super) fn dirent(&self, directory: Inode, name: &Name) -> Result<Option<(Inode, FileKind)>> {
+        if let Some(known) = self.known(directory, name.as_bytes()) {
+            return Ok(Some(known));
+        }
         match self.get(&Key::dirent(directory, name.clone()))? {
-            Some(Value::Dirent { inode, kind }) => Ok(Some((*inode, *kind))),
+            Some(Value::Dirent { inode, kind }) => {
+                let target = (*inode, *kind);
+                self.dentries.borrow_mut().note(directory, name, target);
+                Ok(Some(target))
+            }
             _ => Ok(None),
         }
+    }
+
+    /// What an entry stands for, where that was looked up lately.
+    pub(super) fn known(&self, directory: Inode, name: &[u8]) -> Option<(Inode, FileKind)> {
+        self.dentries.borrow().get(directory, name)
     }
 
     pub(super) fn put(&mut self, key: Key, value: Value) -> Result<()> {
