@@ -18,11 +18,12 @@ use dormouse_benches::peer::Peer;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dormouse-benched");
 /// The guest's names, and what the report calls them.
-const CALLS: [(&str, &str); 5] = [
+const CALLS: [(&str, &str); 6] = [
     ("empty", "empty loop"),
     ("get-flags", "descriptor.get-flags"),
     ("stat", "descriptor.stat"),
     ("read", "descriptor.read, 64 bytes"),
+    ("read-64k", "descriptor.read, 64 KiB"),
     ("write", "descriptor.write, 13 bytes"),
 ];
 /// The guest makes at least so many calls in a run, so that its own clock is no matter.

@@ -1,6 +1,6 @@
 //! Times single host calls from the guest's side, to compare runtimes.
 //!
-//! usage: `hostcalls OP N [FOLDER]` with OP one of get-flags, stat, read, write, now, random, all.
+//! usage: `hostcalls OP N [FOLDER]` with OP one of get-flags, stat, read, read-64k, write, now, random, all.
 //! It prints `OP NANOSECONDS` for each: the mean cost of one call, by the monotonic clock. `empty`
 //! is the loop without a call.
 
@@ -14,8 +14,10 @@ use wasip2::filesystem::types::{Descriptor, DescriptorFlags, ErrorCode, OpenFlag
 use wasip2::random::random::get_random_u64;
 
 const NAME: &str = "hostcalls.tmp";
-const OPS: [&str; 7] = ["empty", "get-flags", "stat", "read", "write", "now", "random"];
+const OPS: [&str; 8] = ["empty", "get-flags", "stat", "read", "read-64k", "write", "now", "random"];
 const READ_BYTES: u64 = 64;
+/// Bytes of the file, all of which `read-64k` reads.
+const LARGE: usize = 64 << 10;
 const WRITTEN: &[u8; 13] = b"thirteen byte";
 /// The most calls that are made, so that a typing error ends.
 const MAX_CALLS: u32 = 100_000_000;
@@ -47,7 +49,7 @@ fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     let folder = preopen(folder)?;
     let flags = DescriptorFlags::READ | DescriptorFlags::WRITE;
     let file = folder.open_at(PathFlags::empty(), NAME, OpenFlags::CREATE | OpenFlags::TRUNCATE, flags)?;
-    file.write(&[7; 4096], 0)?;
+    file.write(&vec![7; LARGE], 0)?;
     for op in ops {
         bench(op, calls / 10 + 1, &file)?;
         let elapsed = bench(op, calls, &file)?;
@@ -65,6 +67,10 @@ fn bench(op: &str, calls: u32, file: &Descriptor) -> Result<u64, Box<dyn Error>>
         "get-flags" => repeat(calls, || file.get_flags().map(drop))?,
         "stat" => repeat(calls, || file.stat().map(drop))?,
         "read" => repeat(calls, || file.read(READ_BYTES, 512).map(drop))?,
+        "read-64k" => repeat(calls, || {
+            let (bytes, _) = file.read(LARGE as u64, 0)?;
+            if bytes.len() == LARGE { Ok(()) } else { Err(ErrorCode::Io) }
+        })?,
         "write" => repeat(calls, || file.write(WRITTEN, 1024).map(drop))?,
         "now" => repeat(calls, || {
             black_box(monotonic_clock::now());
