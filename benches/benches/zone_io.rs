@@ -84,15 +84,13 @@ fn together(each: &[f64]) -> Duration {
 fn main() -> anyhow::Result<()> {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut bench = Bench::new("zone_io", tmp);
-    let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let wanted = |what: &str| wanted.as_ref().is_none_or(|word| what.contains(word.as_str()));
     let component = guests::read(bench.target(), "zone-io")?;
     let bed = Bed::new(tmp, PROGRAM)?;
     let peer = Peer::new(&component)?;
     let folder = tempfile::tempdir_in(tmp)?;
     let agent = bed.agent("io", &component, &[])?;
     for (operation, what, count) in OPERATIONS {
-        if !wanted(what) {
+        if !bench.wants(what) {
             continue;
         }
         let count = if bench.is_measuring() { count } else { count.min(100) };
@@ -117,7 +115,7 @@ fn main() -> anyhow::Result<()> {
     let mut crowd = vec![agent];
     for (many, count) in CROWDS {
         let what = format!("append 100 bytes and fsync, {many} at once, per operation of all");
-        if !wanted(&what) || (!bench.is_measuring() && many > 8) {
+        if !bench.wants(&what) || (!bench.is_measuring() && many > 8) {
             continue;
         }
         while crowd.len() < many {

@@ -115,6 +115,12 @@ impl Bench {
         self.measuring
     }
 
+    /// Whether this is to be measured, which criterion does not measure itself: all is, or what contains the word
+    /// after `--`.
+    pub fn wants(&self, what: &str) -> bool {
+        std::env::args().skip(1).find(|arg| !arg.starts_with('-')).is_none_or(|word| what.contains(&word))
+    }
+
     /// Cargo's target folder.
     pub fn target(&self) -> &Path {
         &self.target

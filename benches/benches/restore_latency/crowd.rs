@@ -34,6 +34,9 @@ fn proportional() -> anyhow::Result<u64> {
 /// What instances of plain wasmtime take, where so many are in memory: that of each component once. None has run but
 /// for what its instantiation runs.
 pub fn plain(bench: &mut Bench, plans: &[Plan], count: usize) -> anyhow::Result<()> {
+    if !bench.wants(&memory(count)) {
+        return Ok(());
+    }
     let mut seen = Vec::new();
     for plan in plans {
         if seen.contains(&plan.language) {
@@ -59,6 +62,9 @@ pub fn plain(bench: &mut Bench, plans: &[Plan], count: usize) -> anyhow::Result<
 
 /// Makes so many forks, brings all of them into memory, and lets them go again.
 pub fn alive(bench: &mut Bench, bed: &Bed, subject: &Subject, count: usize) -> anyhow::Result<()> {
+    if !bench.wants(&memory(count)) {
+        return Ok(());
+    }
     let parent = bed.host()?.agent(subject.name)?;
     let alone = proportional()?;
     let begun = Instant::now();

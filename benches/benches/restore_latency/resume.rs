@@ -47,6 +47,9 @@ const FORKS: usize = 200;
 
 /// How long `fork(2)` takes of a process that has written to as much memory as an agent has.
 pub fn fork_of_process(bench: &mut Bench, subject: &Subject) -> anyhow::Result<()> {
+    if !bench.wants(FORK) {
+        return Ok(());
+    }
     let bytes = subject.pages * dormouse::image::PAGE as u64;
     let count = if bench.is_measuring() { FORKS } else { 1 };
     let output = Command::new(FORK_PEER).args([bytes.to_string(), count.to_string()]).output()?;
