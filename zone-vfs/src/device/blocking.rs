@@ -35,7 +35,7 @@ impl Blocking {
                 DirBuilder::new().recursive(true).mode(0o700).create(root)?;
                 changed(root.parent().unwrap_or(root));
                 if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    sync_folder(parent)?;
+                    Folder::open(parent)?.sync()?;
                 }
             }
             Err(error) => return Err(error),
@@ -47,6 +47,7 @@ impl Blocking {
         check_path(path)?;
         let full = self.root.join(path);
         self.create_folder_of(path)?;
+        let folder = self.folder_of(path)?;
         let opened =
             open_file(&full, caching, true).inspect(|_| changed(full.parent().unwrap_or(&self.root)));
         let made = opened.and_then(|file| match fill(&file, len) {
@@ -58,11 +59,8 @@ impl Blocking {
             }
             filled => filled.map(|()| file),
         });
-        match made {
-            Ok(file) => {
-                self.sync_folder_of(path)?;
-                Ok(file)
-            }
+        match made.and_then(|file| folder.sync().map(|()| file)) {
+            Ok(file) => Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             Err(error) => {
                 // The first error is the one that tells; a leftover is dealt with by whoever lists.
@@ -79,23 +77,26 @@ impl Blocking {
 
     fn create_folder_of(&self, path: &str) -> io::Result<()> {
         let Some((folder, _)) = path.split_once('/') else { return Ok(()) };
+        if self.root.join(folder).is_dir() {
+            return Ok(());
+        }
+        let root = Folder::open(&self.root)?;
         match DirBuilder::new().mode(0o700).create(self.root.join(folder)) {
             Ok(()) => {
                 changed(&self.root);
-                sync_folder(&self.root)
+                root.sync()
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    fn folder_of(&self, path: &str) -> PathBuf {
-        path.split_once('/').map_or_else(|| self.root.clone(), |(folder, _)| self.root.join(folder))
-    }
-
-    /// Makes a change of a name durable.
-    fn sync_folder_of(&self, path: &str) -> io::Result<()> {
-        sync_folder(&self.folder_of(path))
+    /// The folder in which `path` is.
+    fn folder_of(&self, path: &str) -> io::Result<Folder> {
+        match path.split_once('/') {
+            None => Folder::open(&self.root),
+            Some((folder, _)) => Folder::open(&self.root.join(folder)),
+        }
     }
 }
 
@@ -137,18 +138,20 @@ impl Device for Blocking {
         check_path(from)?;
         check_path(to)?;
         self.create_folder_of(to)?;
+        let (new, old) = (self.folder_of(to)?, self.folder_of(from)?);
         std::fs::rename(self.root.join(from), self.root.join(to))?;
-        changed(&self.folder_of(to));
-        changed(&self.folder_of(from));
-        self.sync_folder_of(to)?;
-        self.sync_folder_of(from)
+        changed(&new.path);
+        changed(&old.path);
+        new.sync()?;
+        old.sync()
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
         check_path(path)?;
+        let folder = self.folder_of(path)?;
         std::fs::remove_file(self.root.join(path))?;
-        changed(&self.folder_of(path));
-        self.sync_folder_of(path)
+        changed(&folder.path);
+        folder.sync()
     }
 
     fn free(&self) -> io::Result<Option<u64>> {
@@ -161,12 +164,25 @@ impl Device for Blocking {
     }
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    #[cfg(test)]
-    if !watched::synced(folder) {
-        return Ok(());
+/// A folder in which a name is about to change. It is opened before: without a descriptor for it nothing is changed.
+struct Folder {
+    path: PathBuf,
+    file: File,
+}
+
+impl Folder {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_path_buf(), file: File::open(path)? })
     }
-    File::open(folder)?.sync_all()
+
+    /// Makes changes of names in it durable.
+    fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if !watched::synced(&self.path) {
+            return Ok(());
+        }
+        self.file.sync_all()
+    }
 }
 
 fn open_file(full: &Path, caching: Caching, create: bool) -> io::Result<BlockingFile> {

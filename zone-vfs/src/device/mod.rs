@@ -74,6 +74,12 @@ pub fn is_shortage(error: &io::Error) -> bool {
         || error.kind() == io::ErrorKind::OutOfMemory
 }
 
+/// Whether `error` says that something is lacking, room or a [resource](is_shortage): nothing is known of what is
+/// stored.
+pub fn is_lack(error: &io::Error) -> bool {
+    is_no_space(error) || is_shortage(error)
+}
+
 /// What to do about a [shortage](is_shortage), as it follows what was tried; nothing where `error` is none.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     if is_shortage(error) {

@@ -10,7 +10,7 @@ use super::format::{begin_group, put_record, seal_group};
 use super::queue::{Pending, SharedQueue, Told};
 use super::{Barrier, CommitError, LogOptions, LogPosition};
 use crate::chunks::ChunkError;
-use crate::device::{AlignedBuf, BLOCK, DurableError};
+use crate::device::{AlignedBuf, BLOCK, DurableError, with_advice};
 use crate::id::AgentId;
 
 type Outcome = Result<LogPosition, CommitError>;
@@ -120,12 +120,12 @@ impl Committer {
         }
         if let Err(error) = self.flush_needs(group) {
             self.tell(before.take());
-            if error == CommitError::NoSpace {
+            if error.is_refusal() {
                 let needy = agents(group.iter().filter(|it| !it.record.needs.is_empty()));
                 let all = std::mem::take(group).into_iter();
                 let (refused, rest) = all.partition(|it| needy.contains(&it.record.agent));
                 *group = rest;
-                self.refuse_with_followers(refused, &needy);
+                self.refuse_with_followers(refused, &needy, &error);
             } else {
                 self.fail(std::mem::take(group), &error);
                 return None;
@@ -141,9 +141,9 @@ impl Committer {
         let group = std::mem::take(group);
         match written {
             Ok(position) => return Some(Durable { group, position, tail: self.tail() }),
-            Err(CommitError::NoSpace) => {
+            Err(error) if error.is_refusal() => {
                 let agents = agents(&group);
-                self.refuse_with_followers(group, &agents);
+                self.refuse_with_followers(group, &agents, &error);
             }
             Err(error) => self.fail(group, &error),
         }
@@ -172,6 +172,7 @@ impl Committer {
         }
         barrier.flush().map_err(|error| match error {
             ChunkError::NoSpace => CommitError::NoSpace,
+            ChunkError::Shortage(error) => CommitError::Shortage(with_advice(&error).into()),
             other => CommitError::Poisoned(other.to_string().into()),
         })
     }
@@ -246,10 +247,10 @@ impl Committer {
     }
 
     /// An agent's later records build on its earlier ones, so they go with them.
-    fn refuse_with_followers(&self, refused: Vec<Pending>, agents: &HashSet<AgentId>) {
+    fn refuse_with_followers(&self, refused: Vec<Pending>, agents: &HashSet<AgentId>, error: &CommitError) {
         let followers = self.queue.take_all_of(agents.iter().copied());
-        self.refuse(refused, &CommitError::NoSpace);
-        self.refuse(followers, &CommitError::NoSpace);
+        self.refuse(refused, error);
+        self.refuse(followers, error);
     }
 
     fn fail(&self, group: Vec<Pending>, error: &CommitError) {

@@ -52,6 +52,10 @@ pub enum CommitError {
     /// The disk is full. The record is not in the log, and the log goes on.
     #[error("no space left for the log")]
     NoSpace,
+    /// The log needs another file, and this process, or the system, has too few file descriptors or too little
+    /// memory for it. The record is not in the log, and the log goes on.
+    #[error("a file for the log: {0}")]
+    Shortage(Arc<str>),
     /// A write or sync failed, now or earlier. Whether the record is durable shows when the store
     /// is opened again; until then nothing more is taken.
     #[error("the store is poisoned by a failed write: {0}")]
@@ -67,4 +71,11 @@ pub enum CommitError {
     /// The log is closed.
     #[error("the log is closed")]
     Closed,
+}
+
+impl CommitError {
+    /// Whether nothing was written, so that the log goes on, and the same record may go well later.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::Shortage(_))
+    }
 }

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::error::LogError;
 use super::format::{FileHeader, SALT, Salt};
 use super::{CommitError, LogPosition};
-use crate::device::{AlignedBuf, BLOCK, Caching, Device, DeviceFile, DurableError, is_no_space};
+use crate::device::{
+    AlignedBuf, BLOCK, Caching, Device, DeviceFile, DurableError, is_no_space, is_shortage, with_advice,
+};
 
 /// The folder of the log on its device.
 pub(super) const FOLDER: &str = "log";
 /// The usual length of a log's first file in bytes. It doubles with each generation up to what was
 /// asked for, so that a small store is made and opened quickly.
-const FIRST_FILE: u64 = 1 << 20;
+pub(super) const FIRST_FILE: u64 = 1 << 20;
 /// Bytes that are overwritten at once; a whole number of blocks.
 const WIPE: u64 = 1 << 20;
 /// Files that are kept for reuse; what exceeds it is removed.
@@ -72,6 +74,8 @@ pub(super) struct SharedFiles {
 /// Why there is no file for the next group.
 pub(super) enum NoFile {
     NoSpace,
+    /// For want of descriptors or memory. Nothing was written.
+    Shortage(String),
     Failed(String),
 }
 
@@ -187,8 +191,16 @@ impl SharedFiles {
             None => self.draw_salt()?,
         };
         let (path, len, file) = if let Some(Spare { path, len }) = spare {
-            let file = self.device.open(&path, Caching::Direct).map_err(failed(&path))?;
-            (path, len, file)
+            match self.device.open(&path, Caching::Direct) {
+                Ok(file) => (path, len, file),
+                Err(error) => {
+                    if is_shortage(&error) {
+                        // for when there is one more descriptor
+                        self.lock().0.spare.push(Spare { path: path.clone(), len });
+                    }
+                    return Err(failed(&path)(error));
+                }
+            }
         } else {
             let usual = self.file_len.min(FIRST_FILE << (generation - 1).min(32));
             self.create(usual.max(need).next_multiple_of(BLOCK as u64))?
@@ -223,7 +235,13 @@ impl SharedFiles {
                 Ok(file) => return Ok((path, len, file)),
                 Err(error) if is_no_space(&error) => {
                     let Some(spare) = self.lock().0.spare.pop() else { return Err(NoFile::NoSpace) };
-                    self.device.remove(&spare.path).map_err(failed(&spare.path))?;
+                    if let Err(error) = self.device.remove(&spare.path) {
+                        let told = failed(&spare.path)(error);
+                        if matches!(told, NoFile::Shortage(_)) {
+                            self.lock().0.spare.push(spare);
+                        }
+                        return Err(told);
+                    }
                 }
                 Err(error) => return Err(failed(&path)(error)),
             }
@@ -232,10 +250,14 @@ impl SharedFiles {
 
     /// A file whose header was refused must not turn up later with the same generation as another.
     fn give_up(&self, path: &str, error: &DurableError) -> NoFile {
-        if error.is_no_space() && self.device.remove(path).is_ok() {
-            return NoFile::NoSpace;
+        match error {
+            DurableError::Write(source)
+                if (is_no_space(source) || is_shortage(source)) && self.device.remove(path).is_ok() =>
+            {
+                refused(source, path)
+            }
+            _ => NoFile::Failed(format!("{path}: {error}")),
         }
-        NoFile::Failed(format!("{path}: {error}"))
     }
 
     fn lock(&self) -> MutexGuard<'_, (Files, LogPosition)> {
@@ -246,8 +268,17 @@ impl SharedFiles {
 
 fn failed(path: &str) -> impl FnOnce(std::io::Error) -> NoFile {
     let path = path.to_owned();
-    move |error| {
-        if is_no_space(&error) { NoFile::NoSpace } else { NoFile::Failed(format!("{path}: {error}")) }
+    move |error| refused(&error, &path)
+}
+
+/// What is to be told where a file could not be had.
+fn refused(error: &std::io::Error, path: &str) -> NoFile {
+    if is_no_space(error) {
+        NoFile::NoSpace
+    } else if is_shortage(error) {
+        NoFile::Shortage(format!("{path}: {}", with_advice(error)))
+    } else {
+        NoFile::Failed(format!("{path}: {error}"))
     }
 }
 
@@ -255,6 +286,7 @@ impl From<NoFile> for CommitError {
     fn from(error: NoFile) -> Self {
         match error {
             NoFile::NoSpace => Self::NoSpace,
+            NoFile::Shortage(what) => Self::Shortage(what.into()),
             NoFile::Failed(reason) => Self::Poisoned(reason.into()),
         }
     }

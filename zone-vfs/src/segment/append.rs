@@ -7,7 +7,7 @@ use super::footer::{self, Entry, SEGMENT_HEADER};
 use super::frame::FRAME_HEADER;
 use super::{Location, SegmentOptions, State, path};
 use crate::chunks::ChunkError;
-use crate::device::{Caching, Device, DeviceFile, is_no_space, is_shortage};
+use crate::device::{Caching, Device, DeviceFile, is_no_space};
 use crate::id::Hash;
 
 pub(super) struct Writer {
@@ -82,9 +82,7 @@ impl State {
         let path = path(number);
         let file = match device.create(&path, 0, Caching::Cached) {
             Ok(file) => file,
-            // nothing was tried on the disk
-            Err(error) if is_shortage(&error) => return Err(ChunkError::of_device(error)),
-            Err(error) => return Err(self.write_failed(&path, &error)),
+            Err(error) => return Err(self.name_failed(&path, error)),
         };
         self.next_number += 1;
         let begun = Writer {

@@ -10,7 +10,7 @@ use super::append::Full;
 use super::index::MANY_RECENT;
 use super::{Segments, State, path};
 use crate::chunks::ChunkError;
-use crate::device::is_no_space;
+use crate::device::{is_no_space, is_shortage};
 use crate::log::Barrier;
 
 impl Segments {
@@ -106,6 +106,12 @@ impl State {
     fn has_unsynced(&self) -> Result<bool, ChunkError> {
         self.alive()?;
         Ok(!self.unsynced.is_empty() || self.writer.as_ref().is_some_and(|it| it.synced < it.len()))
+    }
+
+    /// A file could not be opened, made or removed: refused where nothing was tried on the disk, or the end of this
+    /// store.
+    pub(super) fn name_failed(&mut self, path: &str, error: io::Error) -> ChunkError {
+        if is_shortage(&error) { ChunkError::of_device(error) } else { self.write_failed(path, &error) }
     }
 
     /// A failed write: refused for want of space, or the end of this store.

@@ -9,7 +9,7 @@
 use super::sweep::Swept;
 use super::{Segments, footer, open, path};
 use crate::chunks::ChunkError;
-use crate::device::{Caching, is_no_space};
+use crate::device::{Caching, DeviceFile, is_no_space};
 
 /// Bytes that are overwritten at once.
 const WIPE: usize = 1 << 20;
@@ -48,10 +48,13 @@ impl Segments {
             }
             // the copies are durable before what they are copies of goes
             self.flush()?;
-            self.forget_segment(it.number, &entries)?;
-            self.wipe(it.number)?;
             let path = path(it.number);
-            self.device.remove(&path).map_err(|error| self.lock().poison(&path, &error))?;
+            // before the index forgets it: what cannot be opened now stays, to be erased later
+            let opened = self.device.open(&path, Caching::Cached);
+            let file = opened.map_err(|error| self.lock().name_failed(&path, error))?;
+            self.forget_segment(it.number, &entries)?;
+            self.wipe(&path, &*file)?;
+            self.device.remove(&path).map_err(|error| self.lock().name_failed(&path, error))?;
             swept.compacted_segments += 1;
             swept.copied_bytes += copied;
             swept.removed_bytes += it.len;
@@ -61,10 +64,8 @@ impl Segments {
     }
 
     /// Overwrites a file that the index does not lead to any more.
-    fn wipe(&self, number: u32) -> Result<(), ChunkError> {
-        let path = path(number);
+    fn wipe(&self, path: &str, file: &dyn DeviceFile) -> Result<(), ChunkError> {
         let wipe = || {
-            let file = self.device.open(&path, Caching::Cached)?;
             let (mut at, len) = (0, file.len()?);
             let zeros = vec![0; WIPE.min(len as usize)];
             // first what says that there are frames: what it lists is believed without reading it, so that whoever
@@ -85,7 +86,7 @@ impl Segments {
                 tracing::warn!(path, "no space to overwrite a file before it is removed");
                 Ok(())
             }
-            result => result.map_err(|error| self.lock().poison(&path, &error)),
+            result => result.map_err(|error| self.lock().poison(path, &error)),
         }
     }
 }

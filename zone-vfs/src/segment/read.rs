@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::frame::{self, FRAME_HEADER};
-use super::{Location, MAX_OPEN, Segments, State, open, path, sweep};
+use super::sweep::{self, Unsound};
+use super::{Location, MAX_OPEN, Segments, State, open, path};
 use crate::chunks::{ChunkError, FrameKind};
-use crate::device::{Caching, DeviceFile};
+use crate::device::{Caching, DeviceFile, is_shortage};
 use crate::id::Hash;
 
 /// Where the bytes of a frame are to be had.
@@ -144,7 +145,11 @@ impl Segments {
     }
 
     /// Looks for another copy of a frame that does not read; whether there is one, which counts from here on.
-    pub(crate) fn rescue(&self, hash: &Hash) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::Shortage`]: it is not known.
+    pub(crate) fn rescue(&self, hash: &Hash) -> Result<bool, ChunkError> {
         let (known, numbers) = {
             let state = self.lock();
             let written = state.writer.as_ref().map(|it| it.number);
@@ -152,19 +157,27 @@ impl Segments {
             (state.index.get(hash), numbers)
         };
         for number in numbers {
-            let Ok(entries) = open::read_entries(&*self.device, number, &self.key, &self.options) else {
-                continue;
+            let entries = match open::read_entries(&*self.device, number, &self.key, &self.options) {
+                Ok(entries) => entries,
+                Err(error) if error.is_shortage() => return Err(error.into()),
+                Err(_) => continue,
             };
             let copies = entries.into_iter().filter(|it| it.0 == *hash && Some(it.1) != known);
             for (_, location) in copies {
-                let file = self.device.open(&path(number), Caching::Cached);
-                if file.is_ok_and(|it| sweep::read_sound(&*it, hash, location, &self.key).is_ok()) {
-                    tracing::warn!(%hash, file = path(number), "a damaged frame was found again");
-                    self.lock().index.insert(*hash, location);
-                    return true;
+                let file = self.device.open(&path(number), Caching::Cached).map_err(Unsound::Unread);
+                match file.and_then(|it| sweep::read_sound(&*it, hash, location, &self.key)) {
+                    Ok(_) => {
+                        tracing::warn!(%hash, file = path(number), "a damaged frame was found again");
+                        self.lock().index.insert(*hash, location);
+                        return Ok(true);
+                    }
+                    Err(Unsound::Unread(error)) if is_shortage(&error) => {
+                        return Err(ChunkError::of_device(error));
+                    }
+                    Err(_) => {}
                 }
             }
         }
-        false
+        Ok(false)
     }
 }

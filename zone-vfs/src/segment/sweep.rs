@@ -284,7 +284,7 @@ impl Segments {
     fn remove_segment(&self, number: u32, entries: &[Entry]) -> Result<(), ChunkError> {
         self.forget_segment(number, entries)?;
         let path = path(number);
-        self.device.remove(&path).map_err(|error| self.lock().poison(&path, &error))
+        self.device.remove(&path).map_err(|error| self.lock().name_failed(&path, error))
     }
 
     /// Takes a segment out of the index.

@@ -237,7 +237,7 @@ impl StoreError {
     pub fn is_shortage(&self) -> bool {
         use crate::device::is_shortage;
         match self {
-            Self::Chunk(ChunkError::Shortage(_)) => true,
+            Self::Chunk(ChunkError::Shortage(_)) | Self::Commit(CommitError::Shortage(_)) => true,
             Self::Zone(e) => e.is_shortage(),
             Self::Shared { source, .. } => source.is_shortage(),
             Self::Superblock(SuperblockError::Io(source))
@@ -246,6 +246,11 @@ impl StoreError {
             | Self::Segment(SegmentError::Io { source, .. }) => is_shortage(source),
             _ => false,
         }
+    }
+
+    /// Whether something is lacking, on the disk or to this process: nothing is known of what is stored.
+    pub fn is_lack(&self) -> bool {
+        self.is_no_space() || self.is_shortage()
     }
 
     /// Whether the device failed to read, so that nothing is known of what is stored: it may pass.

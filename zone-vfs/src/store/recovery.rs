@@ -30,7 +30,7 @@ pub(super) fn read_catalogue(segments: &Segments, hash: &Hash) -> Result<Catalog
     for _ in 0..MAX_RESCUED {
         match catalogue::read(segments, hash) {
             Err(StoreError::Chunk(ChunkError::Missing(lost) | ChunkError::Damaged { hash: lost, .. }))
-                if segments.rescue(&lost) => {}
+                if segments.rescue(&lost)? => {}
             read => return read,
         }
     }

@@ -247,7 +247,7 @@ impl Scrub<'_> {
         if repair {
             let lost: Vec<Hash> = damaged.iter().copied().collect();
             for hash in lost {
-                if segments.rescue(&hash) {
+                if segments.rescue(&hash)? {
                     damaged.remove(&hash);
                     self.repaired(format!("{hash} was found in another place"));
                 }

@@ -125,6 +125,7 @@ impl Disk {
         if self.names.find(path).is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        self.take_descriptor()?;
         let fate = self.begin()?;
         self.room_for(len)?;
         let len = match fate {
@@ -153,10 +154,14 @@ impl Disk {
 
     pub fn open(&mut self, path: &str) -> io::Result<FileId> {
         let found = self.find(path)?;
+        self.take_descriptor().map(|()| found)
+    }
+
+    fn take_descriptor(&mut self) -> io::Result<()> {
         self.counts.opened += 1;
         let many =
             |fault: &Fault| matches!(fault, Fault::Descriptors(allowed) if self.counts.opened > *allowed);
-        if self.faults.iter().any(many) { Err(rustix::io::Errno::MFILE.into()) } else { Ok(found) }
+        if self.faults.iter().any(many) { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
     }
 
     pub fn list(&self, folder: &str) -> io::Result<Vec<String>> {

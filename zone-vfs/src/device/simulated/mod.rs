@@ -38,7 +38,7 @@ pub enum Fault {
     /// Files together hold at most so many bytes; what would need more is refused as on a full
     /// disk.
     Capacity(u64),
-    /// Only so many times a file can be opened; after that there are too few descriptors.
+    /// Only so many times a file can be opened or created; after that there are too few descriptors.
     Descriptors(u64),
     /// Folders are not synced when a name in them changes: the change may be lost at a crash.
     NoFolderSync,
@@ -108,6 +108,11 @@ impl Simulated {
     /// How many reads there were.
     pub fn reads(&self) -> u64 {
         self.lock().counts.reads
+    }
+
+    /// How often a file was opened or created.
+    pub fn opened(&self) -> u64 {
+        self.lock().counts.opened
     }
 
     /// A number that is the same for devices that hold the same.

@@ -35,6 +35,40 @@ fn a_full_disk_refuses_and_does_not_poison() {
     assert_eq!(sequences(&records), [61, 62]);
 }
 
+/// What has a file to be written to goes on; what needs another waits for a descriptor.
+#[test]
+fn too_few_descriptors_refuse_and_do_not_poison() {
+    let device = Simulated::new(1);
+    let (log, _) = start(&device, small());
+    let (mut kept, mut refused, mut from) = (Vec::new(), 0, LogPosition::START);
+    for sequence in 1..=60 {
+        match sequence {
+            5 | 20 => device.inject(Fault::Descriptors(0)),
+            15 | 45 => device.heal(),
+            // from here on there is a file that waits to be used again
+            18 => {
+                from = log.tail();
+                log.recycle_before(from).unwrap();
+            }
+            _ => {}
+        }
+        match log.commit(record(1, sequence, &[1; 3000])) {
+            Ok(_) => kept.push(sequence),
+            Err(error) => {
+                let CommitError::Shortage(what) = &error else { panic!("{sequence}: {error}") };
+                assert!(what.contains("log/") && what.contains("ulimit -n"), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    // seven groups a file, in each of which the lack is met
+    assert_eq!((kept.len(), refused), (30, 30));
+    assert_eq!(log.poisoned(), None);
+    drop(log);
+    let (_, records) = open(Arc::new(device.crash(4)), small(), from).unwrap();
+    assert_eq!(sequences(&records), kept[kept.iter().position(|it| *it == 18).unwrap()..]);
+}
+
 #[test]
 fn what_follows_a_refused_record_is_refused_too() {
     let device = Simulated::new(1);

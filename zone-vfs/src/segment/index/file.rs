@@ -19,7 +19,7 @@ use redb::{
 };
 
 use super::Recent;
-use crate::device::open_regular;
+use crate::device::{is_shortage, open_regular};
 use crate::id::Hash;
 use crate::segment::Location;
 
@@ -164,6 +164,8 @@ impl IndexFile {
                 file.parts = Some(parts);
                 file.covered = covered;
             }
+            // nothing is known of it
+            Err(IndexFault::Io(error)) if is_shortage(&error) => return Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, "the index of the segments is made anew");
                 remove(path)?;
