@@ -101,6 +101,81 @@ fn messages_go_where_that_is_asked_for_and_copies_are_named() {
     );
 }
 
+/// Puts text under a name.
+fn put(bed: &Bed, place: &str, text: &str) {
+    let local = bed.file("text", text);
+    bed.ok(["zone".as_ref(), "put".as_ref(), OsStr::new(place), local.as_os_str()]);
+}
+
+#[test]
+fn one_version_is_forgotten_and_no_rewind_brings_it_back() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let place = "a:/memory/semantic/facts";
+    for text in ["the first", MARKER, "the last"] {
+        put(&bed, place, text);
+        bed.send("a", "list");
+    }
+    let history = bed.json(["zone", "history", place]);
+    let version = |nth: usize| history[nth]["version"].to_string();
+    let [first, second, last] = [0, 1, 2].map(version);
+    let number = history[1]["version"].as_u64();
+    bed.refused(["zone", "forget", "--yes", "--version", &last, place], &["stands at this version"]);
+    bed.refused(["zone", "forget", "--yes", "--version", "999", place], &["has no version 999"]);
+    let dry = bed.json(["zone", "forget", "--dry-run", "--version", &second, place]);
+    assert_eq!((&dry["contents"], &dry["bytes"]), (&1.into(), &MARKER.len().into()), "{dry}");
+    let told = bed.json(["zone", "forget", "--yes", "--version", &second, place]);
+    assert_eq!(
+        (&told["erased_from_files"], &told["not_reached"]),
+        (&true.into(), &serde_json::json!([])),
+        "{told}"
+    );
+    assert_eq!(found(&bed.store()), [""; 0]);
+    assert_eq!(bed.ok(["zone", "cat", place]), "the last");
+    bed.refused(["zone", "rollback", place, &second], &["no content"]);
+    for generation in generations(&bed) {
+        bed.ok(["rewind", "a", &generation.to_string()]);
+        let history = bed.json(["zone", "history", place]);
+        let it = history.as_array().and_then(|all| all.iter().find(|it| it["version"].as_u64() == number));
+        assert!(it.is_some_and(|it| it["hash"].is_null()), "{history}");
+    }
+    bed.ok(["zone", "rollback", place, &first]);
+    assert_eq!(bed.ok(["zone", "cat", place]), "the first");
+    assert!(bed.ok(["zone", "cat", "a:/logs/audit"]).contains(&format!("\"versions\":[{second}]")));
+    bed.ok(["fsck"]);
+}
+
+#[test]
+fn a_folder_is_forgotten_with_what_was_in_it() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    for zone in ["memory/semantic", "workspace"] {
+        for name in ["in/now", "in/deep/now", "in/gone", "in/moved", "out"] {
+            let text = if name.starts_with("in/") && name != "in/moved" { MARKER } else { "kept" };
+            put(&bed, &format!("a:/{zone}/{name}"), text);
+        }
+        bed.send("a", "list");
+        bed.ok(["zone", "rm", &format!("a:/{zone}/in/gone")]);
+        bed.send("a", "list");
+        let folder = format!("a:/{zone}/in");
+        bed.refused(["zone", "forget", "--yes", &folder], &["is a folder", "-r"]);
+        let told = bed.json(["zone", "forget", "--yes", "-r", &folder]);
+        assert_eq!((&told["contents"], &told["erased_from_files"]), (&4.into(), &true.into()), "{told}");
+        assert_eq!(bed.ok(["zone", "cat", &format!("a:/{zone}/out")]), "kept");
+    }
+    assert_eq!(found(&bed.store()), [""; 0]);
+    bed.refused(["zone", "forget", "--yes", "-r", "a:/workspace"], &["is a zone"]);
+    bed.refused(["zone", "forget", "--yes", "-r", "a:/workspace/nothing"], &["no such file"]);
+    // what agents share
+    let notes = crate::bed::guest("notes");
+    bed.ok(["new".as_ref(), "--zone".as_ref(), "team=/team".as_ref(), "b".as_ref(), notes.as_os_str()]);
+    put(&bed, "@team:/in/one", MARKER);
+    put(&bed, "@team:/in/deep/two", MARKER);
+    bed.refused(["zone", "forget", "--yes", "@team:/in"], &["is a folder", "-r"]);
+    bed.ok(["zone", "forget", "--yes", "-r", "@team:/in"]);
+    assert_eq!(found(&bed.store()), [""; 0]);
+}
+
 /// A command that forgets `/memory/semantic/secret`, and then does what stands for `ENDS`; status 1 where it may not.
 const FORGETS: &str = r#"(component
   (import "dormouse:zones/types@0.1.0" (instance $types
@@ -163,4 +238,40 @@ fn what_was_derived_goes_however_a_process_ends_that_has_forgotten() {
         let history = bed.json(["zone", "history", &place]);
         assert!(history.as_array().is_some_and(|all| all.iter().all(|it| it["hash"].is_null())), "{history}");
     }
+}
+
+/// The same that forgets a version of it.
+fn forgets_version(number: u64) -> Vec<u8> {
+    let text = FORGETS
+        .replace("\"forget\"", "\"forget-version\"")
+        .replace("(param \"path\" string)", "(param \"path\" string) (param \"number\" u64)")
+        .replace("(param i32 i32 i32)))\n    (data", "(param i32 i32 i64 i32)))\n    (data")
+        .replace(
+            "(i32.const 23) (i32.const 1024)",
+            &format!("(i32.const 23) (i64.const {number}) (i32.const 1024)"),
+        )
+        .replace("ENDS", "i32.const 0");
+    wat::parse_str(text).expect("a component")
+}
+
+#[test]
+fn a_guest_forgets_one_version_of_a_file() {
+    let bed = Bed::empty();
+    let run = |number: u64| {
+        let command = bed.file("forgets.wasm", forgets_version(number));
+        let mut run = bed.command(["run", "--name", "c"]);
+        crate::bed::run(run.arg(&command), b"").status
+    };
+    assert_eq!(run(1), Some(1), "there is nothing yet");
+    let place = "c:/memory/semantic/secret";
+    for text in [MARKER, "the last"] {
+        put(&bed, place, text);
+    }
+    let history = bed.json(["zone", "history", place]);
+    let version = |nth: usize| history[nth]["version"].as_u64().expect("a version");
+    assert_eq!(run(version(1)), Some(1), "it stands at that");
+    assert_eq!(run(version(0)), Some(0));
+    bed.ok(["reap"]);
+    assert_eq!(found(&bed.store()), [""; 0]);
+    assert_eq!(bed.ok(["zone", "cat", place]), "the last");
 }

@@ -28,13 +28,15 @@ fn audit_line(what: &Forget, zone: &str, path: &str, would: &Forgot, now: Timest
     let line = serde_json::json!({
         "at": now.0, "by": "host", "what": "forget", "zone": zone, "path": path,
         "files": what.files.iter().map(|file| file.0).collect::<Vec<_>>(),
+        "versions": what.versions.iter().map(|(_, version)| version.0).collect::<Vec<_>>(),
         "contents": would.content.contents, "bytes": would.content.bytes,
         "generations": would.generations.len(), "turns": turns,
     });
     format!("{line}\n").into_bytes()
 }
 
-fn append(zone: &mut Zone, access: Access, line: &[u8]) -> Result<(), ZoneError> {
+/// Appends to the reserved file of the logs.
+pub(super) fn append(zone: &mut Zone, access: Access, line: &[u8]) -> Result<(), ZoneError> {
     let name = reserved_name(ZoneKind::Logs).ok_or(ErrorCode::NoEntry)?;
     let options = OpenOptions { create: true, write: true, ..OpenOptions::default() };
     let file = zone.open(access, Inode::ROOT, name, options)?;

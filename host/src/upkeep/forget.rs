@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Timestamp};
 use zone_vfs::store::{Forget, Left, ReapReport, SharedId, StoreError, wait};
-use zone_vfs::zone::{Access, ContentIds};
+use zone_vfs::zone::{Access, ContentIds, ZoneError};
 
 use crate::agent::{Agent, AgentError, AgentForgot};
 use crate::host::{Host, HostShared};
@@ -39,7 +39,7 @@ impl Host {
         Ok((forgot, purged))
     }
 
-    /// Forgets a file of a zone that agents share: its content is erased from the zone, and from the store's files.
+    /// Forgets files of a zone that agents share: their content is erased from the zone, and from the store's files.
     /// Gives what was erased. The zone has forgotten it or not; where the rest fails, [`purge`](Self::purge) is to be
     /// tried again.
     ///
@@ -49,11 +49,11 @@ impl Host {
     pub async fn forget_shared(
         &self,
         zone: SharedId,
-        file: Inode,
+        files: Vec<Inode>,
     ) -> Result<(ContentIds, Purged), AgentError> {
         let shared = self.shared.clone();
         threads::run(move || {
-            let content = shared.forget_shared(zone, file)?;
+            let content = shared.forget_shared(zone, &files)?;
             let purged = shared.purge(&content)?;
             Ok((content, purged))
         })
@@ -75,7 +75,7 @@ impl Host {
 
 impl HostShared {
     /// Must not be called from an async task: it waits.
-    fn forget_shared(&self, id: SharedId, file: Inode) -> Result<ContentIds, AgentError> {
+    fn forget_shared(&self, id: SharedId, files: &[Inode]) -> Result<ContentIds, AgentError> {
         let store = self.store()?;
         let opened = store.shared_zone(id)?;
         let gone = || StoreError::NoSharedZone(id);
@@ -88,8 +88,11 @@ impl HostShared {
         let mut content = ContentIds::default();
         let erased = opened.zone(|zone| {
             let root = zone.snapshot()?;
-            zone.identify(&root, file, &mut content)?;
-            zone.forget(access, file)
+            for file in files {
+                zone.identify(&root, *file, &mut content)?;
+                zone.forget(access, *file)?;
+            }
+            Ok::<_, ZoneError>(())
         });
         erased.ok_or_else(gone)??;
         wait(|done| opened.sync(done))?;

@@ -217,4 +217,12 @@ impl Host for GuestState {
             Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
         })
     }
+
+    fn forget_version(&mut self, path: String, number: u64) -> Answer<Forgotten> {
+        self.at(&path, |place, zone, access| {
+            let file = zone.find_past(access, &place.path)?;
+            let gone = zone.forget_version(access, file, Version(number))?;
+            Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
+        })
+    }
 }

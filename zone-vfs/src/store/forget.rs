@@ -20,9 +20,9 @@ use super::reap::ReapReport;
 use super::tests::{self, Mistake};
 use super::{NewGeneration, Shared, Store, StoreError, wait};
 use crate::contract::Principal;
-use crate::id::{Epoch, GenerationNumber, Inode, Sequence, Timestamp, Turn};
+use crate::id::{Epoch, GenerationNumber, Inode, Sequence, Timestamp, Turn, Version};
 use crate::log::Record;
-use crate::zone::{Access, ContentIds, ErrorCode, ZoneRoot};
+use crate::zone::{Access, Cause, ContentIds, ErrorCode, ZoneError, ZoneRoot};
 
 /// What an operator has forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Forget {
     pub zone: u16,
     /// The files: as they are now, or as they were in a generation.
     pub files: Vec<Inode>,
+    /// Single versions of files, which stay with their other versions.
+    pub versions: Vec<(Inode, Version)>,
     /// Also the events and outcomes of the turns from this one to that one.
     pub turns: Option<(Turn, Turn)>,
 }
@@ -98,8 +100,15 @@ impl Disk {
                 .collect();
             (head, generations, state.chunks.clone(), state.history.clone())
         };
-        generations.retain(|(_, root)| what.files.iter().any(|file| root.has_given(*file)));
         let mut found = Forgot::default();
+        // content has the number of the first version that had it
+        let mut numbers = what.files.clone();
+        for (file, version) in &what.versions {
+            let content = head.content_of_version(*file, *version, &chunks, &mut found.content)?;
+            let missing = || ZoneError { code: ErrorCode::NoEntry, cause: Some(Cause::NoVersion(*version)) };
+            numbers.push(content.ok_or_else(missing)?.inode());
+        }
+        generations.retain(|(_, root)| numbers.iter().any(|file| root.has_given(*file)));
         for file in &what.files {
             let mut is_counted = false;
             // the newest first: that is what is told
@@ -138,6 +147,23 @@ impl Disk {
         self.lock_given().idle()?;
         let mut found = self.would_forget(what)?;
         let access = Access::new(Principal::Host, Timestamp::now());
+        // those of versions are content's, which is gone when all are erased
+        let mut numbers = what.files.clone();
+        for (file, version) in &what.versions {
+            let erased = self.zone(what.zone, |zone| {
+                let content = zone.content_of_version(*file, *version)?;
+                zone.forget_version(access, *file, *version).map(|_| content)
+            });
+            match erased.ok_or(StoreError::NoZone { index: what.zone })? {
+                Ok(content) => numbers.push(content.inode()),
+                // another that was named had the same content
+                Err(e) if e.code == ErrorCode::NoEntry => {}
+                Err(e) => {
+                    self.abandon()?;
+                    return Err(e.into());
+                }
+            }
+        }
         for file in &what.files {
             let erased = self.zone(what.zone, |zone| zone.forget(access, *file));
             match erased.ok_or(StoreError::NoZone { index: what.zone })? {
@@ -160,7 +186,7 @@ impl Disk {
             }
         };
         let (cause, at) = (generation.cause.clone(), Timestamp::now());
-        let (zone, files, mut turns) = (what.zone, what.files.clone(), what.turns);
+        let (zone, files, mut turns) = (what.zone, numbers, what.turns);
         #[cfg(test)]
         let mut turns = turns.take_if(|_| !tests::makes(Mistake::TurnsAreRemembered));
         let control = move |inner: &super::disk::Inner| {

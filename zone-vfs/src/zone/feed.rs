@@ -91,6 +91,13 @@ impl Zone {
                     let record = self.of_event(file, *version, new)?;
                     ChangeRecord { kind: ChangeKind::Rename, old_path: from, ..record }
                 }
+                // one version, of a file that stays
+                (Some(old), Some(new)) if old.has_content() && new.kind == VersionKind::Forgotten => {
+                    if self.forgotten.contains(&file) {
+                        continue;
+                    }
+                    ChangeRecord { version: Some(*version), ..self.of_event(file, *version, new)? }
+                }
                 // given back by a policy, which is no news
                 (Some(_), None) if *version <= self.counters.reaped => continue,
                 (Some(old), None) => {

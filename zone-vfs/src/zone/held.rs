@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Result, Zone, ZoneRoot};
+use super::{ErrorCode, Result, Zone, ZoneRoot};
 use crate::chunks::ChunkStore;
 use crate::id::{Hash, Inode, Version};
 use crate::tree::{Body, InodeRecord, Key, Part, Tree, Value};
@@ -86,6 +86,25 @@ impl ZoneRoot {
         Ok(is_there)
     }
 
+    /// Adds what identifies the content of one version of a file. Gives the version whose content that is; none where there
+    /// is no such version here, or it has none.
+    pub fn content_of_version(
+        &self,
+        file: Inode,
+        version: Version,
+        store: &Arc<dyn ChunkStore>,
+        into: &mut ContentIds,
+    ) -> Result<Option<Version>> {
+        let zone = Zone::from_root(self.clone(), store.clone());
+        let content = match zone.content_of_version(file, version) {
+            Err(e) if e.code == ErrorCode::NoEntry => return Ok(None),
+            found => found?,
+        };
+        into.count(zone.state.content(content)?);
+        parts(&self.history, &**store, content.inode(), into)?;
+        Ok(Some(content))
+    }
+
     /// The path of the file whose content, or of whose version's content, a key names a part; `None` where that is
     /// not known.
     pub(crate) fn path_of_content(&self, key: &Key, store: &Arc<dyn ChunkStore>) -> Result<Option<Vec<u8>>> {
@@ -140,7 +159,7 @@ impl Zone {
         let directory = match self.last_at(&above.join(&b'/')) {
             Ok((directory, FileKind::Directory)) => directory,
             Ok(_) => return Ok(found),
-            Err(e) if e.code == super::ErrorCode::NoEntry => return Ok(found),
+            Err(e) if e.code == ErrorCode::NoEntry => return Ok(found),
             Err(e) => return Err(e),
         };
         if let Some((file, kind)) = self.state.dirent(directory, &name)?
@@ -160,6 +179,62 @@ impl Zone {
             }
         }
         Ok(found)
+    }
+
+    /// The files that are in the folder of this path and in folders within it, and in a zone that keeps versions those that
+    /// were there last before they were deleted. What was moved to elsewhere is not among them, nor are directories.
+    /// Nothing where no folder is or was there. Stops when there are more than `limit`.
+    pub fn files_ever_below(&self, path: &[u8], limit: usize) -> Result<BTreeSet<Inode>> {
+        use crate::tree::FileKind;
+        let mut found = BTreeSet::new();
+        let at = match self.last_at(path) {
+            Ok((directory, FileKind::Directory)) => directory,
+            Ok(_) => return Ok(found),
+            Err(e) if e.code == ErrorCode::NoEntry => return Ok(found),
+            Err(e) => return Err(e),
+        };
+        let (mut next, mut seen) = (vec![at], BTreeSet::from([at]));
+        while let Some(directory) = next.pop() {
+            let mut targets = Vec::new();
+            for entry in self.state.tree.range(&*self.state.store, Bound::Excluded(&Key::inode(directory)))? {
+                match entry? {
+                    (Key { inode, part: Part::Dirent(_) }, Value::Dirent { inode: target, kind })
+                        if *inode == directory =>
+                    {
+                        targets.push((*target, *kind, true));
+                    }
+                    _ => break,
+                }
+            }
+            let from = Key::version(directory, Version(u64::MAX));
+            for entry in self.state.history.range(&*self.state.store, Bound::Excluded(&from))? {
+                match entry? {
+                    (Key { inode, part: Part::Named(..) }, Value::Named(target)) if *inode == directory => {
+                        targets.extend(target.map(|(target, kind)| (target, kind, false)));
+                    }
+                    _ => break,
+                }
+            }
+            for (target, kind, is_there) in targets {
+                if !is_there && self.has_name(target)? {
+                    // it is elsewhere by now, or was met under its name
+                    continue;
+                }
+                if kind != FileKind::Directory {
+                    found.insert(target);
+                } else if seen.insert(target) {
+                    next.push(target);
+                }
+                if found.len() > limit {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn has_name(&self, inode: Inode) -> Result<bool> {
+        Ok(matches!(self.state.get(&Key::inode(inode))?, Some(Value::Inode(record)) if record.links > 0))
     }
 
     /// The files that were forgotten since the last drain.

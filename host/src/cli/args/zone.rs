@@ -180,12 +180,18 @@ pub enum ZoneCommand {
         #[arg(value_name = "GEN", value_parser = generation)]
         after: Option<u64>,
     },
-    /// Erase a file for good: from all its versions, from generations, and from the store's files
+    /// Erase a file or a folder of files for good: from all versions, from generations, and from the store's files
     ///
     /// Also one that is gone and that a generation still has. All generations are dropped that were made since
     /// the file was there. A copy elsewhere, in a fork or another file, stays, and is named. After an interruption,
     /// repeat the command, or run `dormouse reap`.
     Forget {
+        /// All files in a folder, and in folders within it, also those that are gone from there. The folders stay
+        #[arg(short, long)]
+        recursive: bool,
+        /// This version alone, as `zone history` lists it: the file and its other versions stay
+        #[arg(long, value_name = "VERSION", value_parser = version, conflicts_with = "recursive")]
+        version: Option<u64>,
         /// Erase the events and replies of these turns as well
         #[arg(long, value_name = "FIRST[-LAST]", value_parser = crate::cli::zone::turns)]
         turns: Option<(u64, u64)>,

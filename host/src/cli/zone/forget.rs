@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{anyhow, bail};
 use serde_json::{Value, json};
 use zone_vfs::contract::Principal;
-use zone_vfs::id::{Inode, Timestamp, Turn};
+use zone_vfs::id::{Inode, Timestamp, Turn, Version};
 use zone_vfs::store::{Forget, Forgot, Left, MAX_LEFT, SharedId};
 use zone_vfs::tree::FileKind;
 use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
@@ -18,8 +18,13 @@ use crate::cli::terminal::escape_line;
 use crate::upkeep::Purged;
 use crate::{Agent, Host};
 
+/// Files that are forgotten at once. The whole zone is looked through for each.
+const MAX_FILES: usize = 1000;
+
 /// What is asked for, beside the place.
 pub struct Options {
+    pub recursive: bool,
+    pub version: Option<u64>,
     pub turns: Option<(u64, u64)>,
     pub dry_run: bool,
     pub yes: bool,
@@ -52,12 +57,21 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
         return shared(host, mount.zone, &format!("@{}:", spec.name), &path, &options).await;
     }
     let target = format!("{}:{}/{path}", place.name, spec.mount);
-    let files = files(&agent, zone, &path, &target)?;
-    if files.is_empty() {
-        return finish(host, &target, &options).await;
-    }
     let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
-    let what = Forget { zone, files: files.into_iter().collect(), turns };
+    let what = if let Some(version) = options.version {
+        let versions = vec![(version_at(&agent, zone, &path, &target, Version(version))?, Version(version))];
+        Forget { zone, versions, turns, ..Forget::default() }
+    } else {
+        let files = if options.recursive {
+            files_below(&agent, zone, &path, &target)?
+        } else {
+            files(&agent, zone, &path, &target)?
+        };
+        if files.is_empty() {
+            return finish(host, &target, &options).await;
+        }
+        Forget { zone, files: files.into_iter().collect(), turns, ..Forget::default() }
+    };
     if !options.dry_run {
         agent.expect_here()?;
     }
@@ -89,12 +103,61 @@ fn files(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<B
     let now = agent.disk().zone(zone, |z| Ok::<_, ZoneError>((at(z)?, z.files_ever_at(path.as_bytes())?)));
     let (now, mut files) = now.ok_or_else(|| anyhow!("the zone is gone"))??;
     if now.is_some_and(|it| it.kind == FileKind::Directory) {
-        bail!("{target} is a folder: name the files in it, one by one");
+        bail!("{target} is a folder: -r erases all files in it");
     }
     files.extend(now.map(|it| it.inode));
     for generation in agent.generations() {
         let then = at(&agent.disk().zone_at(generation.number, zone)?)?;
         files.extend(then.filter(|it| it.kind != FileKind::Directory).map(|it| it.inode));
+    }
+    Ok(files)
+}
+
+/// The file of which this is a version, among those that a path ever stood for.
+fn version_at(agent: &Agent, zone: u16, path: &str, target: &str, version: Version) -> anyhow::Result<Inode> {
+    let found = agent.disk().zone(zone, |z| {
+        for file in z.files_ever_at(path.as_bytes())? {
+            match z.content_of_version(file, version) {
+                Ok(_) => return Ok(Some(file)),
+                Err(e) if e.code == ErrorCode::NoEntry => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    });
+    let found = found.ok_or_else(|| anyhow!("the zone is gone"))??;
+    found.ok_or_else(|| {
+        anyhow!("{target} has no version {version} with content: `dormouse zone history` lists them")
+    })
+}
+
+/// The files in a folder, now or in a generation, but for those that were moved to elsewhere.
+fn files_below(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<BTreeSet<Inode>> {
+    let too_many = || {
+        anyhow!(
+            "{target} has more than {MAX_FILES} files, more than are forgotten at once: name folders in it"
+        )
+    };
+    let below = |z: &Zone| {
+        let found = z.files_ever_below(path.as_bytes(), MAX_FILES)?;
+        if found.len() > MAX_FILES { Err(too_many()) } else { Ok(found) }
+    };
+    let mut files = agent.disk().zone(zone, |z| below(z)).ok_or_else(|| anyhow!("the zone is gone"))??;
+    for generation in agent.generations() {
+        for file in below(&agent.disk().zone_at(generation.number, zone)?)? {
+            if files.contains(&file) {
+                continue;
+            }
+            let access = Access::new(Principal::Host, Timestamp::now());
+            let now = agent.disk().zone(zone, |z| z.stat(access, file));
+            let is_elsewhere = matches!(now, Some(Ok(stat)) if stat.links > 0);
+            if !is_elsewhere {
+                files.insert(file);
+            }
+        }
+        if files.len() > MAX_FILES {
+            return Err(too_many());
+        }
     }
     Ok(files)
 }
@@ -114,6 +177,9 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     if options.turns.is_some() {
         bail!("{target}: a shared zone has no turns");
     }
+    if options.version.is_some() {
+        bail!("{target}: a shared zone keeps no versions");
+    }
     let opened = host.store()?.shared_zone(id)?;
     let access = Access::new(Principal::Host, Timestamp::now());
     let found = opened.zone(|z| {
@@ -121,17 +187,31 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
         let root = z.snapshot()?;
         Ok::<_, ZoneError>((file, root, z.stat(access, file)?.kind))
     });
-    let (file, root, kind) = match found.ok_or_else(|| anyhow!("the zone is gone"))? {
+    let gone = || anyhow!("the zone is gone");
+    let (file, root, kind) = match found.ok_or_else(gone)? {
         Err(e) if e.code == ErrorCode::NoEntry => return finish(host, &target, options).await,
         found => found?,
     };
-    if kind == FileKind::Directory {
-        bail!("{target} is a folder: name the files in it, one by one");
+    let files: Vec<Inode> = match (kind, options.recursive) {
+        (FileKind::Directory, false) => bail!("{target} is a folder: -r erases all files in it"),
+        (FileKind::Directory, true) => {
+            let below = opened.zone(|z| z.files_ever_below(path.as_bytes(), MAX_FILES));
+            below.ok_or_else(gone)??.into_iter().collect()
+        }
+        _ => vec![file],
+    };
+    if files.len() > MAX_FILES {
+        bail!(
+            "{target} has more than {MAX_FILES} files, more than are forgotten at once: name folders in it"
+        );
+    }
+    if files.is_empty() {
+        return finish(host, &target, options).await;
     }
     let mut would = Forgot::default();
-    opened
-        .zone(|z| z.identify(&root, file, &mut would.content))
-        .ok_or_else(|| anyhow!("the zone is gone"))??;
+    let identified = opened
+        .zone(|z| files.iter().try_for_each(|file| z.identify(&root, *file, &mut would.content).map(drop)));
+    identified.ok_or_else(gone)??;
     if options.dry_run || !confirmed(&target, &would.content, 0, options)? {
         return tell(&target, &would, None, None, options);
     }
@@ -139,7 +219,7 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     drop((opened, root));
     let (content, purged) = {
         let _working = Working::on("erasing".into());
-        host.forget_shared(id, file).await?
+        host.forget_shared(id, files).await?
     };
     would.content = content;
     tell(&target, &would, Some(&purged), None, options)

@@ -54,8 +54,8 @@ pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow
         ZoneCommand::Diff { options, place, before, after } => {
             crate::cli::diff::of_zone(host, &place::parse(&place, None)?, (before, after), &options)
         }
-        ZoneCommand::Forget { turns, dry_run, yes, json, place } => {
-            let options = forget::Options { turns, dry_run, yes, json };
+        ZoneCommand::Forget { recursive, version, turns, dry_run, yes, json, place } => {
+            let options = forget::Options { recursive, version, turns, dry_run, yes, json };
             forget::forget(host, &place::parse(&place, None)?, options).await
         }
         ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),

@@ -77,7 +77,7 @@ fn number(disk: &Disk, zone: u16, name: &str) -> Inode {
 fn forget(disk: &Arc<Disk>, zone: u16, names: &[&str], turns: Option<(Turn, Turn)>) -> Forgot {
     let files = names.iter().map(|name| number(disk, zone, name)).collect();
     let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
-    disk.forget(&Forget { zone, files, turns }, &operated).unwrap()
+    disk.forget(&Forget { zone, files, versions: Vec::new(), turns }, &operated).unwrap()
 }
 
 fn purge(store: &Store) {
@@ -87,7 +87,7 @@ fn purge(store: &Store) {
     assert!(!store.is_purge_due().unwrap());
 }
 
-use crate::id::Turn;
+use crate::id::{Turn, Version};
 
 #[test]
 fn every_byte_of_the_store_is_free_of_what_was_forgotten() {
@@ -126,7 +126,7 @@ fn every_byte_of_the_store_is_free_of_what_was_forgotten() {
     end(&a, b"").unwrap();
     assert!(found_in(&path).len() >= 3, "{:?}", found_in(&path));
 
-    let what = Forget { zone: WORKSPACE, files: vec![number(&a, WORKSPACE, "large")], turns: None };
+    let what = Forget { zone: WORKSPACE, files: vec![number(&a, WORKSPACE, "large")], ..Forget::default() };
     let would = a.would_forget(&what).unwrap();
     assert_eq!((would.content.contents, would.content.bytes), (1, 1 << 20));
     assert_eq!(would.generations.len(), 5);
@@ -181,14 +181,14 @@ fn what_only_earlier_generations_have_can_be_forgotten() {
     forget(&a, WORKSPACE, &["gone"], None);
     purge(&store);
     assert_eq!(found_on(&device), [""; 0]);
-    let none = Forget { zone: WORKSPACE, files: vec![Inode(77)], turns: None };
+    let none = Forget { zone: WORKSPACE, files: vec![Inode(77)], ..Forget::default() };
     assert!(
         matches!(a.would_forget(&none), Err(StoreError::Zone(e)) if e.code == crate::zone::ErrorCode::NoEntry)
     );
     let nowhere = Forget { zone: 9, ..none };
     assert!(matches!(a.would_forget(&nowhere), Err(StoreError::NoZone { index: 9 })));
     a.begin(TurnStyle::Transaction, b"").unwrap();
-    let what = Forget { zone: WORKSPACE, files: vec![Inode(2)], turns: None };
+    let what = Forget { zone: WORKSPACE, files: vec![Inode(2)], ..Forget::default() };
     assert!(matches!(a.forget(&what, &new_generation(b"")), Err(StoreError::Busy)));
 }
 
@@ -214,7 +214,8 @@ fn end_quietly(disk: &Arc<Disk>, outcome: &[u8]) {
 fn forget_turns(disk: &Arc<Disk>) -> Result<Forgot, StoreError> {
     let file = try_number(disk, SEMANTIC, "fact")?.expect("it has a fact");
     let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
-    disk.forget(&Forget { zone: SEMANTIC, files: vec![file], turns: Some((Turn(1), Turn(20))) }, &operated)
+    let turns = Some((Turn(1), Turn(20)));
+    disk.forget(&Forget { zone: SEMANTIC, files: vec![file], turns, ..Forget::default() }, &operated)
 }
 
 #[test]
@@ -418,4 +419,168 @@ fn a_crash_leaves_it_forgotten_or_not_and_it_can_be_finished() {
         }
     }
     assert!(before >= 2 && after > 10 && done >= 1, "{before} {after} {done}");
+}
+
+/// The versions of a file, the oldest first, with what each holds.
+fn versions_of(disk: &Disk, file: Inode) -> Vec<(Version, Option<Vec<u8>>)> {
+    let host = Access::new(Principal::Host, Timestamp(9));
+    disk.zone(SEMANTIC, |zone| {
+        let read = |version| {
+            let mut bytes = vec![0; 1 << 20];
+            let len = zone.read_version(host, file, version, 0, &mut bytes).ok()?;
+            bytes.truncate(len);
+            Some(bytes)
+        };
+        let all = zone.history(host, file, None, 100).unwrap().into_iter();
+        all.map(|entry| (entry.version, read(entry.version))).collect()
+    })
+    .unwrap()
+}
+
+fn forget_version(disk: &Arc<Disk>, file: Inode, version: Version) -> Result<Forgot, StoreError> {
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let what = Forget { zone: SEMANTIC, versions: vec![(file, version)], ..Forget::default() };
+    disk.forget(&what, &operated)
+}
+
+#[test]
+fn one_version_is_forgotten_and_the_file_stays_with_its_neighbours() {
+    for len in [200, 90_000] {
+        let device = Simulated::new(1);
+        let store = start(&device);
+        let a = create(&store, "a");
+        let texts = [content(1, len), marked(2, len, 100), content(3, len), content(4, len)];
+        for (turn, text) in texts.iter().enumerate() {
+            a.begin(TurnStyle::Transaction, b"").unwrap();
+            write(&a, SEMANTIC, "facts", text);
+            write(&a, WORKSPACE, "turn", &[turn as u8]);
+            end(&a, b"").unwrap();
+            store.checkpoint().unwrap();
+        }
+        let file = number(&a, SEMANTIC, "facts");
+        let before = versions_of(&a, file);
+        assert_eq!(before.len(), 4);
+        let (version, current) = (before[1].0, before[3].0);
+        // where it stands it cannot be forgotten, nor what never was
+        let refused = forget_version(&a, file, current).unwrap_err();
+        assert!(refused.to_string().contains("stands at this version"), "{refused}");
+        assert!(forget_version(&a, file, Version(999)).is_err());
+        let forgot = forget_version(&a, file, version).unwrap();
+        assert_eq!((forgot.content.contents, forgot.content.bytes), (1, len as u64));
+        assert_eq!(forgot.generations, [2, 3, 4].map(GenerationNumber), "those since it was published");
+        purge(&store);
+        assert_eq!(found_on(&device), [""; 0]);
+        let wanted: Vec<_> =
+            before.iter().map(|it| if it.0 == version { (it.0, None) } else { it.clone() }).collect();
+        assert_eq!(versions_of(&a, file), wanted);
+        assert_eq!(read(&a, SEMANTIC, "facts").unwrap(), texts[3]);
+        // the feed says which
+        let told = a.changes(SEMANTIC, crate::id::ChangeSequence(0), 1_000).unwrap().unwrap();
+        let last = &told.entries.last().unwrap().1;
+        assert_eq!(
+            (last.kind, last.version, last.path.as_deref()),
+            (ChangeKind::Forget, Some(version), Some(&b"facts"[..]))
+        );
+        assert!(forget_version(&a, file, version).is_err(), "it has no content any more");
+        // back to the version before, and to what stands now: neither brings it back, nor takes the file away
+        for generation in [GenerationNumber(1), forgot.made.unwrap()] {
+            rewind(&a, generation).unwrap();
+            let text = if generation.0 == 1 { &texts[0] } else { &texts[3] };
+            assert_eq!(read(&a, SEMANTIC, "facts").as_ref(), Some(text));
+            assert_eq!(versions_of(&a, file).iter().find(|it| it.0 == version), Some(&(version, None)));
+        }
+        let then = everything(&store);
+        drop((a, store));
+        let store = start(&device);
+        assert_eq!(everything(&store), then);
+        assert_eq!(store.scrub(false, &mut |_| {}).unwrap().findings, 0);
+    }
+}
+
+#[test]
+fn versions_with_the_very_same_content_are_forgotten_together() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    for text in [marked(1, 300, 7), content(2, 300)] {
+        a.begin(TurnStyle::Transaction, b"").unwrap();
+        write(&a, SEMANTIC, "facts", &text);
+        end(&a, b"").unwrap();
+    }
+    let file = number(&a, SEMANTIC, "facts");
+    let first = versions_of(&a, file)[0].0;
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    let host = Access::new(Principal::Host, Timestamp(9));
+    a.zone(SEMANTIC, |zone| zone.rollback(host, file, first, crate::zone::Expected::Any)).unwrap().unwrap();
+    end(&a, b"").unwrap();
+    // what it was rolled back to is what it stands at
+    assert!(forget_version(&a, file, first).is_err());
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, SEMANTIC, "facts", b"anew");
+    end(&a, b"").unwrap();
+    let rolled_back = versions_of(&a, file)[2].0;
+    forget_version(&a, file, rolled_back).unwrap();
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+    let left: Vec<_> = versions_of(&a, file).into_iter().map(|it| it.1).collect();
+    assert_eq!(left, [None, Some(content(2, 300)), None, Some(b"anew".to_vec())]);
+}
+
+#[test]
+fn an_agent_forgets_a_version_with_its_turn_or_not_at_all() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    for text in [marked(1, 300, 7), content(2, 300)] {
+        a.begin(TurnStyle::Transaction, b"").unwrap();
+        write(&a, SEMANTIC, "facts", &text);
+        end(&a, b"").unwrap();
+    }
+    let file = number(&a, SEMANTIC, "facts");
+    let first = versions_of(&a, file)[0].0;
+    let forgets = || a.zone(SEMANTIC, |zone| zone.forget_version(access(), file, first)).unwrap().unwrap();
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    forgets();
+    fail(&a, "it failed").unwrap();
+    assert_eq!(versions_of(&a, file)[0].1, Some(marked(1, 300, 7)));
+    assert!(a.generations().iter().any(|it| it.number.0 == 1));
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    forgets();
+    end(&a, b"").unwrap();
+    assert_eq!(versions_of(&a, file)[0].1, None);
+    assert!(a.generations().iter().all(|it| it.number.0 != 1 && it.number.0 != 2), "they had it");
+    purge(&store);
+    assert_eq!(found_on(&device), [""; 0]);
+    assert_eq!(read(&a, SEMANTIC, "facts"), Some(content(2, 300)));
+}
+
+#[test]
+fn files_below_a_folder_are_those_that_are_or_were_there_last() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    a.zone(SEMANTIC, |zone| {
+        zone.mkdir(access(), Inode::ROOT, b"in").unwrap();
+        zone.mkdir(access(), Inode::ROOT, b"in/deep").unwrap();
+    });
+    for name in ["in/now", "in/deep/gone", "in/moved", "out"] {
+        write(&a, SEMANTIC, name, name.as_bytes());
+    }
+    let [now, gone, moved] = ["in/now", "in/deep/gone", "in/moved"].map(|name| number(&a, SEMANTIC, name));
+    end(&a, b"").unwrap();
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    a.zone(SEMANTIC, |zone| {
+        zone.unlink(access(), Inode::ROOT, b"in/deep/gone").unwrap();
+        zone.rename(access(), (Inode::ROOT, b"in/moved"), (Inode::ROOT, b"kept")).unwrap();
+    });
+    end(&a, b"").unwrap();
+    let below =
+        |path: &[u8], limit| a.zone(SEMANTIC, |zone| zone.files_ever_below(path, limit)).unwrap().unwrap();
+    assert_eq!(below(b"in", 10), BTreeSet::from([now, gone]));
+    assert_eq!(below(b"in/deep", 10), BTreeSet::from([gone]));
+    assert!(below(b"", 10).contains(&moved));
+    assert_eq!(below(b"out", 10), BTreeSet::new());
+    assert_eq!(below(b"nothing", 10), BTreeSet::new());
+    assert_eq!(below(b"in", 0).len(), 1, "it stops");
 }

@@ -18,6 +18,7 @@ pub(super) mod content;
 mod cut;
 pub(super) mod draft;
 mod expire;
+mod forget_version;
 mod names;
 mod past;
 mod query;

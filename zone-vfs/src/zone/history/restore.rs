@@ -225,7 +225,7 @@ impl Zone {
         Ok(())
     }
 
-    fn erase_version(
+    pub(super) fn erase_version(
         &mut self,
         file: Inode,
         version: Version,
@@ -248,7 +248,7 @@ impl Zone {
     }
 
     /// Takes those out of `doomed` that something in the zone names.
-    fn still_named(&mut self, doomed: &mut HashSet<Hash>) -> Result<()> {
+    pub(super) fn still_named(&mut self, doomed: &mut HashSet<Hash>) -> Result<()> {
         for tree in [&self.state.tree, &self.state.history] {
             for entry in tree.entries(&*self.state.store)? {
                 if let Value::Extent(extent) = entry?.1
@@ -263,7 +263,7 @@ impl Zone {
 }
 
 /// The addresses of the chunks or pieces under an inode.
-fn chunks_of(
+pub(super) fn chunks_of(
     tree: &Tree,
     store: &dyn crate::chunks::ChunkStore,
     inode: Inode,

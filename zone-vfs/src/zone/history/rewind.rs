@@ -9,7 +9,7 @@ use crate::chunks::ChunkStore;
 use crate::contract::Principal;
 use crate::id::{Inode, Timestamp, Version};
 use crate::tree::{
-    ChangeKind, ChangeRecord, FileKind, Key, Name, NamedPlace, Part, Value, VersionKind, VersionRecord,
+    Body, ChangeKind, ChangeRecord, FileKind, Key, Name, NamedPlace, Part, Value, VersionKind, VersionRecord,
 };
 
 impl ZoneRoot {
@@ -145,7 +145,9 @@ impl Zone {
             self.put_moved(last.next(), to, self.time_of(last)?)?;
         }
         for file in forgotten {
-            self.drop_forgotten(file)?;
+            if self.has_nothing_left(file)? {
+                self.drop_forgotten(file)?;
+            }
         }
         Ok(is_whole)
     }
@@ -155,6 +157,19 @@ impl Zone {
         let Some(Value::Event(event)) = self.state.get(&Key::event(version))? else { return Ok(false) };
         let record = self.state.get(&Key::version(event.file, version))?;
         Ok(matches!(record, Some(Value::Version(record)) if record.kind == VersionKind::Forgotten))
+    }
+
+    /// Whether a file was forgotten with all its versions, or what it shows was.
+    fn has_nothing_left(&self, file: Inode) -> Result<bool> {
+        let last = self.state.last_event(file, Version(0), Version(u64::MAX))?;
+        if last.is_some_and(|(_, record)| record.kind == VersionKind::Forgotten) {
+            return Ok(true);
+        }
+        let Some(Value::Inode(record)) = self.state.get(&Key::inode(file))? else { return Ok(false) };
+        match record.body {
+            Body::Published { content, .. } | Body::Over { content, .. } => self.is_forgotten(content),
+            _ => Ok(false),
+        }
     }
 
     /// Takes a file away whose content was forgotten.

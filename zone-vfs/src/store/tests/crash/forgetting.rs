@@ -71,7 +71,12 @@ impl Work {
         let may_hold = |it: &Generation| it.roots[usize::from(zone)].has_given(file);
         let dropped: Vec<u64> =
             disk.generations().iter().filter(|it| may_hold(it)).map(|it| it.number.0).collect();
-        let what = Forget { zone, files: vec![file], turns: turns.map(|(a, b)| (Turn(a), Turn(b))) };
+        let what = Forget {
+            zone,
+            files: vec![file],
+            versions: Vec::new(),
+            turns: turns.map(|(a, b)| (Turn(a), Turn(b))),
+        };
         let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
         let forgetting = Forgetting { zone, file, name: now, dropped: dropped.clone(), turns };
         let at = self.device.traced();
