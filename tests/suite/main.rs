@@ -22,6 +22,7 @@
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`exports`] | agents that go to another store |
 //! | [`upkeep`] | what is given back, and what is not |
+//! | [`imports`] | exports that somebody has made up |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
 //! | [`tables`] | an agent that changes its function table |
 //! | [`upgrade`] | another component for an agent, and what tells it that its memory comes to life |
@@ -48,6 +49,7 @@ mod goldens;
 mod guests;
 mod hostile;
 mod killed;
+mod imports;
 mod locks;
 mod moves;
 mod operator;

@@ -50,7 +50,7 @@ pub(crate) use self::instance::Live;
 pub(crate) use self::standing::Place;
 pub(crate) use self::template::{Template, world_of};
 pub(crate) use self::warm::Budget;
-pub(crate) use self::zones::{Mounting, ZonePlan, zones, zones_as};
+pub(crate) use self::zones::{Mounting, ZonePlan, named_mounts, zones, zones_as};
 
 /// A live instance, standing where `image` says. Dropped, it leaves what it holds open to the
 /// generation that it came from, or to nobody.

@@ -248,6 +248,21 @@ impl Mounting {
     }
 }
 
+/// The mounts of shared zones that `mounts` say nothing about, under the names that these had.
+pub(crate) fn named_mounts(
+    exported: &[ExportedZone],
+    mounts: &[ZoneOption],
+) -> Result<Vec<ZoneOption>, ZoneOptionError> {
+    let is_missing = |zone: &&ExportedZone| {
+        !mounts.iter().any(|it| it.shared.as_ref().is_some_and(|at| at.path == zone.mount))
+    };
+    let named = exported.iter().filter(is_missing).filter_map(|zone| {
+        let (name, writable) = zone.shared.as_ref()?;
+        Some(format!("{name}={}:{}", zone.mount, if *writable { "rw" } else { "ro" }).parse())
+    });
+    named.collect()
+}
+
 /// The plan for zones that another store's agent has, with the mounts of shared ones as the operator's options
 /// say. Zones and their places have to be such as options can ask for.
 pub(crate) fn zones_as(
@@ -264,6 +279,9 @@ pub(crate) fn zones_as(
                 mount: zone.mount.clone(),
             })?
         } else {
+            if zone.quota.inodes == 0 {
+                return Err(InvalidQuota::Inodes("inodes=0".into()).into());
+            }
             let text = format!("{}={}", zone.name, zone.kind.name());
             let quota = QuotaOption { bytes: Some(zone.quota.bytes), inodes: Some(zone.quota.inodes) };
             ZoneOption { quota, ..text.parse()? }

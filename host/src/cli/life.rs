@@ -148,11 +148,12 @@ pub async fn fork(host: &Host, a: &ForkArguments) -> anyhow::Result<u8> {
 }
 
 /// A digest as text.
-fn hex(digest: &[u8; 32]) -> String {
+pub fn hex(digest: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*digest).to_string()
 }
 
-fn cause(cause: &Cause) -> String {
+/// Why a generation was made, in words.
+pub fn cause(cause: &Cause) -> String {
     match cause {
         Cause::Created => "created".into(),
         Cause::Turn => "turn".into(),

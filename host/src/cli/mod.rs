@@ -5,6 +5,7 @@
 
 mod agents;
 mod args;
+mod contents;
 mod diff;
 mod inspect;
 mod life;
@@ -165,6 +166,12 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     let host = match open(options, arguments.wait).await {
         // before the first agent there is nothing in the usual place, which is no mistake
         Err(AgentError::Store(StoreError::NoStore { .. })) if !is_named => match &arguments.command {
+    if let Command::Import(a) = &arguments.command
+        && a.dry_run
+    {
+        let limits = (arguments.max_memory, arguments.max_cpu);
+        return contents::look(options, a, spooled, limits, arguments.wait).await;
+    }
             Command::Ps(a) => return output::unless_reader_gone(agents::list_none(a)),
             _ => Err(StoreError::NoStore { folder: folder.display().to_string() }.into()),
         },
@@ -219,7 +226,6 @@ fn changes(command: &Command) -> bool {
         | Command::Pin(_)
         | Command::Unpin(_)
         | Command::Upgrade(_)
-        | Command::Import(_)
         | Command::Restore(_) => true,
         Command::Fsck(a) => a.repair,
         Command::Reap(a) => !a.dry_run,
@@ -228,6 +234,7 @@ fn changes(command: &Command) -> bool {
         Command::Zone(a) => zone::changes(a),
         // a run and a turn say more, by themselves
         Command::Run(_)
+        Command::Import(a) => !a.dry_run,
         | Command::Send(_)
         | Command::Ps(_)
         | Command::Logs(_)

@@ -153,36 +153,56 @@ pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
     // what is flushed has been taken: more is not to be known of who reads
     let made =
         if a.moves { host.export_move(&agent, to, || Ok(())).await } else { host.export(&agent, to).await };
-    let report = made.with_context(|| OfAgent(a.agent.clone()))?;
+    let report = made.map_err(|e| {
+        let e = anyhow::Error::new(e);
+        let e = if a.moves { e.context(format!("{} was not moved, and goes on here", a.agent)) } else { e };
+        e.context(OfAgent(a.agent.clone()))
+    })?;
+    if a.to.as_os_str() != "-" {
+        return told(a, &report);
+    }
+    // standard output has the export
+    if a.json {
+        note(format_args!("{}", summary(a, &report)));
+        return Ok(0);
+    }
     let digest = blake3::Hash::from_bytes(report.digest).to_hex();
     note(format_args!("exported {} ({}), digest {digest}", a.agent, size(report.bytes)));
+    if a.moves {
+        note(format_args!("{}", moved(&a.agent)));
+    }
     Ok(0)
 }
 
+fn summary(a: &ExportArguments, report: &ExportReport) -> serde_json::Value {
+    json!({
+        "id": report.id.to_string(), "path": a.to.display().to_string(), "bytes": report.bytes,
+        "frames": report.frames, "generations": report.generations, "turns": report.turns,
+        "digest": blake3::Hash::from_bytes(report.digest).to_hex().as_str(), "moved": a.moves,
+    })
+}
+
+fn moved(name: &str) -> String {
+    format!("{name} was moved: nothing here goes on with it, and `dormouse rm {name}` removes what is left")
+}
+
 fn told(a: &ExportArguments, report: &ExportReport) -> anyhow::Result<u8> {
-    let digest = blake3::Hash::from_bytes(report.digest).to_hex();
     if a.json {
-        print_json(&json!({
-            "id": report.id.to_string(), "path": a.to.display().to_string(), "bytes": report.bytes,
-            "frames": report.frames, "generations": report.generations, "turns": report.turns,
-            "digest": digest.as_str(), "moved": a.moves,
-        }))?;
+        print_json(&summary(a, report))?;
         return Ok(0);
     }
+    let digest = blake3::Hash::from_bytes(report.digest).to_hex();
     let (generations, turns) = (count(report.generations, "generation"), count(report.turns, "turn"));
     say(format_args!("{}: {}, {generations} and {turns}", a.to.display(), size(report.bytes)))?;
     say(format_args!("digest {digest}"))?;
     if a.moves {
-        let name = &a.agent;
-        say(format_args!(
-            "{name} was moved: nothing here goes on with it, and `dormouse rm {name}` removes what is left"
-        ))?;
+        say(format_args!("{}", moved(&a.agent)))?;
     }
     Ok(0)
 }
 
 /// An error of the file's names it.
-fn of_file(e: AgentError, path: &str) -> anyhow::Error {
+pub fn of_file(e: AgentError, path: &str) -> anyhow::Error {
     match e {
         AgentError::Store(StoreError::Export(reason)) => anyhow!("{path} {reason}"),
         e => e.into(),
@@ -200,10 +220,15 @@ impl<R: Read> Read for Keeping<'_, R> {
     }
 }
 
+/// What came through standard input, where it comes from there.
+pub type Taken = Option<File>;
+/// The agent's limits from here on, where there are any: bytes of memory, and processor time of a turn.
+pub type Limits = (Option<u64>, Option<Duration>);
+
 /// Looks at the beginning of what is to be imported, so that no store is made for what is none; and takes it in where it
 /// comes through standard input, before the store is opened: whoever writes to the pipe may have the same store open.
 /// None where it is a file of its own.
-pub fn spool(path: &Path) -> anyhow::Result<Option<File>> {
+pub fn spool(path: &Path) -> anyhow::Result<Taken> {
     let begins =
         |from: &mut dyn Read, path: &str| ExportAbout::read(from).map_err(|e| of_file(e.into(), path));
     if path.as_os_str() != "-" {
@@ -231,22 +256,25 @@ pub fn spool(path: &Path) -> anyhow::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Imports what was [taken in](spool), or the file that is named. `limits` are the agent's from here on, where there are
-/// any: bytes of memory, and processor time of a turn.
-pub async fn import(
-    host: &Host,
-    a: &ImportArguments,
-    spooled: Option<File>,
-    (max_memory, max_cpu): (Option<u64>, Option<Duration>),
-) -> anyhow::Result<u8> {
-    let options = ImportOptions {
+/// What the options of an import say.
+pub fn options(a: &ImportArguments, (max_memory, max_cpu): Limits) -> anyhow::Result<ImportOptions> {
+    Ok(ImportOptions {
         name: a.name.as_deref().map(AgentName::new).transpose()?,
         env: run::environment(&a.env)?,
         zones: a.zone.clone(),
         max_memory,
         max_cpu,
-    };
-    let (from, path) = if let Some(file) = spooled {
+    })
+}
+
+/// What was [taken in](spool), or the file that is named: what errors call it, its bytes, and a bar that says that so
+/// many of them were read.
+pub fn open(
+    a: &ImportArguments,
+    taken: Taken,
+    doing: &str,
+) -> anyhow::Result<(String, Box<dyn Read + Send>, Working)> {
+    let (from, path) = if let Some(file) = taken {
         (file, STANDARD_INPUT.to_owned())
     } else {
         let path = a.from.display().to_string();
@@ -255,9 +283,16 @@ pub async fn import(
     let found = from.metadata().with_context(|| path.clone())?;
     let len = found.is_file().then_some(found.len());
     let from = Counted::new(from);
-    let imported = {
-        let _working = Working::on_bytes(format!("importing {path}"), from.count(), len);
-        host.import(Box::new(BufReader::with_capacity(BUFFER, from)), options).await
+    let working = Working::on_bytes(format!("{doing} {path}"), from.count(), len);
+    Ok((path, Box::new(BufReader::with_capacity(BUFFER, from)), working))
+}
+
+/// Imports what was [taken in](spool), or the file that is named.
+pub async fn import(host: &Host, a: &ImportArguments, taken: Taken, limits: Limits) -> anyhow::Result<u8> {
+    let options = options(a, limits)?;
+    let (path, imported) = {
+        let (path, from, _working) = open(a, taken, "importing")?;
+        (path, host.import(from, options).await)
     };
     let agent = imported.map_err(|e| of_file(e, &path))?;
     let info = agent.info()?;

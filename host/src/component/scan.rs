@@ -64,6 +64,31 @@ pub struct MemoryLimits {
     pub max: Option<u64>,
 }
 
+impl MemoryLimits {
+    /// The bounds that a core module states, in pages.
+    pub(super) fn of(ty: &wasmparser::MemoryType) -> Self {
+        const PAGE: u64 = 65_536;
+        Self { min: ty.initial.saturating_mul(PAGE), max: ty.maximum.map(|pages| pages.saturating_mul(PAGE)) }
+    }
+
+    /// Checks memories of so many bytes each against those of an instance. Says what is wrong.
+    pub(crate) fn check(instance: &[Self], found: &[u64]) -> Result<(), String> {
+        const MOST: u64 = 1 << 32;
+        if found.len() != instance.len() {
+            return Err(format!("it has {} memories, and its component {}", found.len(), instance.len()));
+        }
+        for (index, (len, Self { min, max })) in found.iter().zip(instance).enumerate() {
+            let max = max.unwrap_or(MOST);
+            if !(*min..=max).contains(len) {
+                return Err(format!(
+                    "memory {index} has {len} bytes, and in its component at least {min} and at most {max}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One core module of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Module {
@@ -102,6 +127,9 @@ pub struct Scan {
     pub components: usize,
     /// Why a snapshot of it would not be complete. Of a core module these are judged before wrapping.
     pub capturable: Result<(), Vec<Refusal>>,
+    /// The memories of a running instance, in the order in which they are made, those included that hold its globals and
+    /// tables; none where it cannot be captured.
+    pub instance_memories: Vec<MemoryLimits>,
 }
 
 impl Scan {
@@ -125,7 +153,10 @@ pub fn without_version(name: &str) -> &str {
 pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
     let (mut scan, code) = scan_as_it_is(wasm)?;
     if scan.capturable.is_ok() {
-        scan.capturable = bookkept(wasm, &code, scan.kind)?;
+        match bookkept(wasm, &code, scan.kind)? {
+            Ok(memories) => scan.instance_memories = memories,
+            Err(refusals) => scan.capturable = Err(refusals),
+        }
     }
     Ok(scan)
 }
@@ -146,23 +177,24 @@ pub(super) fn scan_as_it_is(wasm: &[u8]) -> Result<(Scan, Vec<CodeUse>), Compone
     Ok((scan, code))
 }
 
-/// The reasons that only the rewriter's bookkeeping can find, of a core module once it is wrapped.
+/// The memories of an instance, or the reasons that only the rewriter's bookkeeping can find, of a core module once it is
+/// wrapped.
 fn bookkept(
     wasm: &[u8],
     code: &[CodeUse],
     kind: BinaryKind,
-) -> Result<Result<(), Vec<Refusal>>, ComponentError> {
+) -> Result<Result<Vec<MemoryLimits>, Vec<Refusal>>, ComponentError> {
     let rewritten = match kind {
         BinaryKind::Component => rewrite::rewrite_admitted(wasm, code, rewrite::Variant::Restore)
             .and_then(|it| rewrite::valid(wasm, it)),
         BinaryKind::CoreModule => match wrap_core_module(wasm) {
             Ok(component) => rewrite(&component, rewrite::Variant::Restore),
             // what it asks for and nobody provides is told apart from what cannot be captured
-            Err(_) => return Ok(Ok(())),
+            Err(_) => return Ok(Ok(Vec::new())),
         },
     };
     match rewritten {
-        Ok(_) => Ok(Ok(())),
+        Ok(rewritten) => Ok(Ok(rewritten.memories)),
         Err(ComponentError::Refused(refusals)) => Ok(Err(refusals)),
         Err(error) => Err(error),
     }
@@ -227,6 +259,7 @@ fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
         modules: Vec::new(),
         components: 0,
         capturable: Ok(()),
+        instance_memories: Vec::new(),
     };
     let mut checker = Checker::default();
     let mut code = Vec::new();
@@ -306,14 +339,9 @@ fn inner_types(section: &[u8]) -> Result<(), ComponentError> {
 }
 
 fn summary(place: Place, info: &ModuleInfo) -> Module {
-    const PAGE: u64 = 65_536;
-    let limits = |ty: &wasmparser::MemoryType| MemoryLimits {
-        min: ty.initial.saturating_mul(PAGE),
-        max: ty.maximum.map(|pages| pages.saturating_mul(PAGE)),
-    };
     Module {
         place,
-        memories: info.memories.iter().map(|(_, ty)| limits(ty)).collect(),
+        memories: info.memories.iter().map(|(_, ty)| MemoryLimits::of(ty)).collect(),
         globals: info.globals.len(),
         tables: info.tables,
         active_data: info.active_data,

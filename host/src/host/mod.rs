@@ -30,7 +30,7 @@ pub(crate) use self::limits::Headroom;
 pub use self::limits::ProcessLimit;
 pub use self::options::{AgentOptions, HostOptions};
 pub(crate) use self::pressure::Pressure;
-pub(crate) use self::templates::admit;
+pub(crate) use self::templates::{Admitted, admit};
 
 /// The places of the agents that somebody holds.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Host, HostShared, lock};
 use crate::agent::{Agent, AgentError, Template, UpgradeOptions, Upgraded};
 use crate::code::{self, CodeCache, CodeError, Compiler};
-use crate::component::{self, ComponentError};
+use crate::component::{self, ComponentError, MemoryLimits};
 use crate::journal::{self, World};
 use crate::threads;
 
@@ -201,8 +201,15 @@ impl HostShared {
     }
 }
 
-/// Refuses a component that no agent can be of; gives its world.
-pub(crate) fn admit(component: &[u8]) -> Result<World, AgentError> {
+/// What is known of a component that agents can be of, without compiling it.
+pub(crate) struct Admitted {
+    pub world: World,
+    /// The memories of a running instance, in the order in which they are made.
+    pub memories: Vec<MemoryLimits>,
+}
+
+/// Refuses a component that no agent can be of.
+pub(crate) fn admit(component: &[u8]) -> Result<Admitted, AgentError> {
     let scan = component::scan(component)?;
     if let Err(refusals) = &scan.capturable {
         return Err(ComponentError::Refused(refusals.clone()).into());
@@ -211,5 +218,5 @@ pub(crate) fn admit(component: &[u8]) -> Result<World, AgentError> {
     if !missing.is_empty() {
         return Err(AgentError::Imports(missing));
     }
-    crate::agent::world_of(scan.world())
+    Ok(Admitted { world: crate::agent::world_of(scan.world())?, memories: scan.instance_memories })
 }

@@ -161,8 +161,8 @@ impl HostShared {
                 // dropped meanwhile
                 Err(AgentError::Store(StoreError::NoGeneration { .. })) => {}
                 Err(AgentError::Image(source)) if source.is_lost() => {
-                    let reason = "an export lacks nothing: `dormouse rm AGENT@GENERATION` drops a generation that does \
-                                  not read";
+                    let reason = "an export lacks nothing: `dormouse fsck --repair` makes whole what can be, and \
+                                  `dormouse rm AGENT@GENERATION` drops a generation that does not read";
                     return Err(AgentError::ImageLost { generation: generation.number, reason, source });
                 }
                 archived => archived?,

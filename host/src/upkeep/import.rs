@@ -9,30 +9,21 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{
-    Arrival, ArrivedAgent, ArrivedGeneration, Cause, Disk, NewArrival, Opened, Store, StoreError,
-};
-use zone_vfs::tree::FileKind;
+use zone_vfs::id::{AgentId, GenerationNumber, Turn};
+use zone_vfs::store::{Arrival, ArrivedAgent, ArrivedGeneration, Cause, Disk, NewArrival, Store, StoreError};
 
-use crate::agent::{Agent, AgentError, AgentName, Mounting, ZoneOption, zones_as};
+use super::arrived::{self, is_name, refused, told};
+use crate::agent::{Agent, AgentError, AgentName, Mounting, ZoneOption, named_mounts, zones_as};
 use crate::code;
-use crate::component::{LAYOUT_VERSION, limits};
-use crate::host::{Host, HostShared, admit};
+use crate::component::{LAYOUT_VERSION, MemoryLimits, limits};
+use crate::host::{Admitted, Host, HostShared, admit};
 use crate::image::{FlatName, ImageReference, check_archived};
 use crate::journal::{self, AgentAbout, GenerationAbout, World};
 use crate::threads;
-use crate::wasi::object::Object;
-use crate::wasi::{HandleTable, Start};
+use crate::wasi::Start;
 
 /// Components of one export.
 const MAX_COMPONENTS: usize = 4096;
-/// Starts that are believed to have been: one can go on counting from there.
-const MAX_STARTS: u64 = 1 << 32;
-/// What people call a component. Bytes.
-const MAX_COMPONENT_NAME: usize = 1024;
-/// Where a directory stream goes on: a name. Bytes.
-const MAX_AFTER: usize = 255;
 
 /// What an operator says about an agent that is imported.
 #[derive(Clone, Debug, Default)]
@@ -59,11 +50,30 @@ impl Host {
     /// [`StoreError::Export`] names what is wrong with the export, [`StoreError::NameTaken`].
     pub async fn import(
         &self,
-        mut from: Box<dyn Read + Send>,
+        from: Box<dyn Read + Send>,
         options: ImportOptions,
     ) -> Result<Agent, AgentError> {
+        self.import_with(from, options, false).await
+    }
+
+    /// As [`import`](Self::import); a shared zone that the options say nothing about is mounted under the name that it
+    /// had.
+    pub(super) async fn import_as_named(
+        &self,
+        from: Box<dyn Read + Send>,
+        options: ImportOptions,
+    ) -> Result<Agent, AgentError> {
+        self.import_with(from, options, true).await
+    }
+
+    async fn import_with(
+        &self,
+        mut from: Box<dyn Read + Send>,
+        options: ImportOptions,
+        as_named: bool,
+    ) -> Result<Agent, AgentError> {
         let shared = self.shared.clone();
-        let disk = threads::run(move || shared.import(&mut *from, options)).await??;
+        let disk = threads::run(move || shared.import(&mut *from, options, as_named)).await??;
         Ok(self.shared.adopt(disk))
     }
 }
@@ -74,6 +84,7 @@ impl HostShared {
         self: &Arc<Self>,
         from: &mut dyn Read,
         options: ImportOptions,
+        as_named: bool,
     ) -> Result<Arc<Disk>, AgentError> {
         let store = self.store()?;
         // no component goes that no agent names yet
@@ -82,6 +93,7 @@ impl HostShared {
             host: self,
             store: &store,
             options,
+            as_named,
             components: BTreeMap::new(),
             id: Store::new_id()?,
             world: World::Agent,
@@ -126,8 +138,10 @@ struct Importing<'a> {
     host: &'a Arc<HostShared>,
     store: &'a Arc<Store>,
     options: ImportOptions,
-    /// Those that came, with the worlds that they are for.
-    components: BTreeMap<[u8; 32], World>,
+    /// Shared zones are mounted under the names that they had, where the options say nothing else.
+    as_named: bool,
+    /// Those that came.
+    components: BTreeMap<[u8; 32], Admitted>,
     id: AgentId,
     world: World,
     /// Bytes that its memory may have.
@@ -135,18 +149,9 @@ struct Importing<'a> {
     mounting: Option<Mounting>,
 }
 
-fn refused(reason: impl std::fmt::Display) -> StoreError {
-    StoreError::Export(format!("is refused: {reason}"))
-}
-
-fn told(error: &(dyn std::error::Error + 'static)) -> StoreError {
-    refused(zone_vfs::told(error))
-}
-
 impl Importing<'_> {
-    fn world_of(&self, component: &[u8; 32]) -> Result<World, StoreError> {
-        let found = self.components.get(component).copied();
-        found.ok_or_else(|| {
+    fn admitted(&self, component: &[u8; 32]) -> Result<&Admitted, StoreError> {
+        self.components.get(component).ok_or_else(|| {
             refused(format!(
                 "it needs the component {}, which has not come",
                 blake3::Hash::from_bytes(*component).to_hex()
@@ -155,15 +160,16 @@ impl Importing<'_> {
     }
 
     fn component(&mut self, bytes: &[u8]) -> Result<(), AgentError> {
-        let world = admit(&code::as_component(bytes)?)?;
+        let admitted = admit(&code::as_component(bytes)?)?;
         let hash = self.host.components.keep(bytes)?;
-        self.components.insert(hash, world);
+        self.components.insert(hash, admitted);
         Ok(())
     }
 
     fn image(
         &self,
         reference: Option<&ImageReference>,
+        component: &[MemoryLimits],
         it: &ArrivedGeneration<'_>,
     ) -> Result<Option<ImageReference>, StoreError> {
         let wrong = |reason: &str| refused(format!("the memory of generation {}: {reason}", it.number));
@@ -171,6 +177,7 @@ impl Importing<'_> {
             (Some(reference), Some((about, len))) => {
                 let memories = reference.memories().to_vec();
                 check_archived(&memories, about, len).map_err(|reason| wrong(&reason))?;
+                MemoryLimits::check(component, &memories).map_err(|reason| wrong(&reason))?;
                 let bytes = memories.iter().fold(0u64, |all, memory| all.saturating_add(*memory));
                 if bytes > self.memory {
                     let allowed = self.memory;
@@ -186,38 +193,6 @@ impl Importing<'_> {
             (None, None) => Ok(None),
         }
     }
-}
-
-/// Checks what handles stand for. What is open and is not there any more is closed, as it is when an agent is resumed.
-fn handles(mut table: HandleTable, it: &ArrivedGeneration<'_>) -> Result<HandleTable, StoreError> {
-    let wrong = |reason: &str| refused(format!("a handle of generation {}: {reason}", it.number));
-    table.check().map_err(|reason| wrong(&reason))?;
-    let mut gone = Vec::new();
-    for (_, object) in table.iter() {
-        match object {
-            Object::Foreign(..) => return Err(wrong("it stands for what no other process has")),
-            Object::DirectoryStream { after: Some(after), .. } if after.len() > MAX_AFTER => {
-                return Err(wrong("it goes on behind a name that none can have"));
-            }
-            _ => {}
-        }
-        let Some((zone, inode)) = object.keeps_open() else { continue };
-        let is_directory = match object {
-            Object::Descriptor(descriptor) => descriptor.directory,
-            Object::DirectoryStream { .. } => true,
-            _ => false,
-        };
-        match it.opened(zone, inode)? {
-            Opened::Is(FileKind::Directory) if is_directory => {}
-            Opened::Is(FileKind::Regular) if !is_directory => {}
-            Opened::Is(_) => return Err(wrong("it stands for a file that is of another kind")),
-            Opened::NoZone => return Err(wrong("it stands for a file of a zone that there is not")),
-            Opened::Missing => gone.push((zone, inode)),
-            Opened::Shared => {}
-        }
-    }
-    table.close_files(|file| gone.contains(&file));
-    Ok(table)
 }
 
 impl Arrival for Importing<'_> {
@@ -247,10 +222,13 @@ impl Arrival for Importing<'_> {
         }
         let about: AgentAbout = journal::decode(&agent.about).map_err(|e| told(&e))?;
         self.world = about.world;
-        if self.world_of(&about.component)? != about.world {
+        if self.admitted(&about.component)?.world != about.world {
             return Err(refused("its component is of another world than its agent"));
         }
         is_name(&about.component_name)?;
+        if about.max_cpu.is_some_and(|it| it.is_zero()) {
+            return Err(refused("it gives its turns no processor time"));
+        }
         // what the file says of limits can lower them
         let allowed = self.host.options.memory.memory as u64;
         let own = about.max_memory.map(|own| own.min(allowed));
@@ -264,6 +242,10 @@ impl Arrival for Importing<'_> {
             max_cpu: self.options.max_cpu.or(about.max_cpu),
             ..about
         };
+        if self.as_named {
+            let missing = named_mounts(&agent.zones, &self.options.zones).map_err(|e| told(&e))?;
+            self.options.zones.extend(missing);
+        }
         let plan = zones_as(&agent.zones, &self.options.zones).map_err(|e| told(&e))?;
         let mounting = plan.mount(self.store).map_err(|e| told(&e))?;
         let zones = mounting.specs.clone();
@@ -276,22 +258,26 @@ impl Arrival for Importing<'_> {
         })
     }
 
+    fn turn(&mut self, turn: Turn, event: &[u8], outcome: Option<&[u8]>) -> Result<(), StoreError> {
+        arrived::turn(turn, event, outcome, self.world)
+    }
+
     fn generation(&mut self, it: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError> {
         if it.about.is_empty() {
             // what a failed turn has left: files only
             let is_side = matches!(it.cause, Cause::Side(_)) && it.attached.is_none();
             return if is_side { Ok(Vec::new()) } else { Err(nothing(it.number)) };
         }
-        let about: GenerationAbout = journal::decode(it.about).map_err(|e| told(&e))?;
-        let mut about = GenerationAbout {
-            image: self.image(about.image.as_ref(), it)?,
-            handles: handles(about.handles, it)?,
-            ..about
-        };
+        let about: GenerationAbout = journal::decode(it.about)
+            .map_err(|e| refused(format!("the record of generation {}: {e}", it.number)))?;
+        arrived::generation(&about, it.number)?;
         // the world of a command's earlier components says nothing: each run begins anew
-        let world = self.world_of(&about.component)?;
-        if self.world == World::Agent && world != World::Agent {
+        let component = self.admitted(&about.component)?;
+        if self.world == World::Agent && component.world != World::Agent {
             return Err(refused(format!("the component of generation {} is of another world", it.number)));
+        }
+        if self.world == World::Command && about.image.is_some() {
+            return Err(refused(format!("generation {} has a memory, and a command keeps none", it.number)));
         }
         if about.layout != LAYOUT_VERSION && about.image.is_some() {
             return Err(refused(format!(
@@ -302,10 +288,11 @@ impl Arrival for Importing<'_> {
         if about.image.is_none() && self.world == World::Agent && about.starts > 0 {
             return Err(nothing(it.number));
         }
-        if about.starts >= MAX_STARTS {
-            return Err(refused(format!("generation {} was started more often than can be", it.number)));
-        }
-        is_name(about.component_name.as_deref().unwrap_or_default())?;
+        let mut about = GenerationAbout {
+            image: self.image(about.image.as_ref(), &component.memories, it)?,
+            handles: arrived::handles(about.handles, it)?,
+            ..about
+        };
         if it.is_head {
             // a copy: what it draws at random is to be its own
             about.next_start = Start::Forked;
@@ -316,12 +303,4 @@ impl Arrival for Importing<'_> {
 
 fn nothing(number: GenerationNumber) -> StoreError {
     refused(format!("generation {number} has no memory"))
-}
-
-fn is_name(name: &str) -> Result<(), StoreError> {
-    if name.len() <= MAX_COMPONENT_NAME {
-        Ok(())
-    } else {
-        Err(refused("what its component is called is too long"))
-    }
 }

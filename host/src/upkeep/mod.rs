@@ -1,8 +1,10 @@
 //! Giving storage back, and keeping it: reaping by `rules`, `backup`, `export` and `import`, `forget`, `images` behind the turns, and what is `derived`.
 
 mod archive;
+mod arrived;
 mod backup;
 mod check;
+mod contents;
 mod derived;
 mod export;
 mod forget;
@@ -28,6 +30,7 @@ use crate::threads;
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
 pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
+pub use self::contents::{ExportContents, ExportedGeneration, ExportedZoneContents};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;
 pub(crate) use self::images::{Flattening, When};

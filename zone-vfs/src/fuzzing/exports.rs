@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
 use super::{Input, records, use_all};
-use crate::id::AgentId;
+use crate::id::{AgentId, Turn};
 use crate::store::{
     Arrival, ArrivedAgent, ArrivedGeneration, Disk, Exporting, NewArrival, Store, StoreError, StreamFile,
     ZoneSpec,
@@ -139,6 +139,10 @@ impl Arrival for Taking {
             about: agent.about.clone(),
             zones: zones.collect::<Result<_, _>>()?,
         })
+    }
+
+    fn turn(&mut self, _: Turn, _: &[u8], _: Option<&[u8]>) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn generation(&mut self, generation: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError> {

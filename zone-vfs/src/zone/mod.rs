@@ -61,7 +61,7 @@ pub use types::{
     MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE, MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat,
     Usage,
 };
-pub(crate) use verify::verify;
+pub(crate) use verify::{MAX_NUMBER, MAX_TIME, verify};
 
 use changes::Standing;
 use path::Place;

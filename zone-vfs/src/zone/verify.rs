@@ -18,9 +18,9 @@ use crate::tree::{
 
 /// Numbers of files, versions and changes that are believed are below this: what a zone gives on can be counted up
 /// from there, and is no directory of the past.
-const MAX_NUMBER: u64 = 1 << 60;
+pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 /// Times that are believed are before this. Nanoseconds since 1970.
-const MAX_TIME: u64 = 1 << 63;
+pub(crate) const MAX_TIME: u64 = 1 << 63;
 
 type Checked<T = ()> = Result<T, TreeError>;
 

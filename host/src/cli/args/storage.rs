@@ -66,7 +66,7 @@ pub struct ExportArguments {
     /// Replace a file that is there
     #[arg(long)]
     pub force: bool,
-    /// Print JSON
+    /// Print JSON; to standard error where the export goes to standard output
     #[arg(long)]
     pub json: bool,
     /// The agent
@@ -83,6 +83,9 @@ pub struct ImportArguments {
     /// An environment variable for the guest, since no export holds any; without a value, this process's own
     #[arg(long, value_name = "K[=V]")]
     pub env: Vec<String>,
+    /// Check all of it as an import does, say what it holds, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// The shared zone to mount where the agent mounts one; made when it is missing
     #[arg(long, value_name = "NAME=/MOUNT[:ro|:rw]")]
     pub zone: Vec<ZoneOption>,

@@ -23,6 +23,7 @@ use super::scope::{Scope, State};
 use crate::component::error::ComponentError;
 use crate::component::limits;
 use crate::component::module::ModuleInfo;
+use crate::component::scan::MemoryLimits;
 
 /// Bytes of the accessor's memory for each memory and global.
 const CELL: u64 = 16;
@@ -36,19 +37,17 @@ const PAGE: u64 = 65_536;
 
 /// Appends the accessor and exports of a level; returns what an instance of it has.
 pub fn close(out: &mut Component, scope: &Scope) -> Result<Rc<State>, ComponentError> {
-    let mut state = State::default();
+    let mut state = State { memories: scope.memories.clone(), ..State::default() };
     let mut functions = scope.functions.count();
     reexport(out, scope, &mut state, &mut functions)?;
     if !scope.stateful.is_empty() {
-        own(out, scope, functions)?;
-        state.memories += 1;
+        state.memories.push(own(out, scope, functions)?);
         for (_, info) in &scope.stateful {
-            state.memories += info.memories.len();
             state.globals += info.globals.len();
         }
         state.accessors.push(String::new());
     }
-    ComponentError::limit("memories", state.memories, limits::MAX_MEMORIES)?;
+    ComponentError::limit("memories", state.memories.len(), limits::MAX_MEMORIES)?;
     ComponentError::limit("mutable globals", state.globals, limits::MAX_GLOBALS)?;
     Ok(Rc::new(state))
 }
@@ -62,7 +61,6 @@ fn reexport(
 ) -> Result<(), ComponentError> {
     let (mut aliases, mut exports) = (ComponentAliasSection::new(), ComponentExportSection::new());
     for (instance, inner) in &scope.nested {
-        state.memories += inner.memories;
         state.globals += inner.globals;
         for suffix in &inner.accessors {
             let outer = format!("-i{}{suffix}", state.accessors.len());
@@ -85,9 +83,9 @@ fn reexport(
     Ok(())
 }
 
-/// The accessor of the level's own core instances.
-fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), ComponentError> {
-    let accessor = module(&scope.stateful)?;
+/// The accessor of the level's own core instances; gives its memory.
+fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<MemoryLimits, ComponentError> {
+    let (accessor, memory) = module(&scope.stateful)?;
     out.section(&ModuleSection(&accessor));
 
     let mut instances = InstanceSection::new();
@@ -122,15 +120,15 @@ fn own(out: &mut Component, scope: &Scope, functions: u32) -> Result<(), Compone
     exports.export(names::SAVE, ComponentExportKind::Func, functions, None);
     exports.export(names::LOAD, ComponentExportKind::Func, functions + 1, None);
     out.section(&exports);
-    Ok(())
+    Ok(memory)
 }
 
 fn argument(instance: u32) -> String {
     format!("i{instance}")
 }
 
-/// The accessor's core module.
-fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> {
+/// The accessor's core module, and its memory.
+fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<(Module, MemoryLimits), ComponentError> {
     let memories: usize = stateful.iter().map(|(_, info)| info.memories.len()).sum();
     let mut imports = ImportSection::new();
     let (mut save, mut load) = (Function::new([]), Function::new([]));
@@ -189,7 +187,7 @@ fn module(stateful: &[(u32, Rc<ModuleInfo>)]) -> Result<Module, ComponentError> 
         .section(&own_memory)
         .section(&exports)
         .section(&code);
-    Ok(module)
+    Ok((module, MemoryLimits { min: pages * PAGE, max: Some(pages * PAGE) }))
 }
 
 /// The cells of the accessor's memory, given out one after another.

@@ -54,7 +54,7 @@ pub fn component(
     Ok(Rewritten {
         wasm: out.finish(),
         accessors: state.accessors.clone(),
-        memories: state.memories,
+        memories: state.memories.clone(),
         globals: state.globals,
     })
 }

@@ -37,6 +37,7 @@ mod sections;
 use super::code::CodeUse;
 use super::error::ComponentError;
 use super::refuse::{Place, Reason, Refusal};
+use super::scan::MemoryLimits;
 use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
@@ -72,9 +73,9 @@ pub struct Rewritten {
     /// the mask stands for the bytes of that memory from `n` times [`LOAD_BLOCK`], the last bit for all
     /// that follow: where they are what was loaded before, the bit can be left out.
     pub accessors: Vec<String>,
-    /// How many linear memories an instance has, those of accessors included. Both variants create
-    /// them in the same order.
-    pub memories: usize,
+    /// The linear memories of an instance, those of accessors included, in the order in which they are made: the same in
+    /// both variants.
+    pub memories: Vec<MemoryLimits>,
     /// How many mutable globals an instance has.
     pub globals: usize,
 }

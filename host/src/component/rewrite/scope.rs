@@ -5,7 +5,10 @@ use std::rc::Rc;
 
 use super::recode::level::CoreItems;
 use super::resources::{Needs, Source};
+use crate::component::error::ComponentError;
+use crate::component::limits;
 use crate::component::module::ModuleInfo;
+use crate::component::scan::MemoryLimits;
 
 /// Index of `u32` in every type space.
 pub const TYPE_HANDLE: u32 = 0;
@@ -75,8 +78,8 @@ pub type Taken = HashSet<String>;
 pub struct State {
     /// The suffixes of the accessors that the component exports.
     pub accessors: Vec<String>,
-    /// Linear memories, those of accessors included.
-    pub memories: usize,
+    /// Linear memories, those of accessors included, in the order in which they are made.
+    pub memories: Vec<MemoryLimits>,
     /// Mutable globals.
     pub globals: usize,
 }
@@ -110,6 +113,8 @@ pub struct Scope {
     pub modules: Vec<Option<Rc<ModuleInfo>>>,
     /// Core instances that have state of their own.
     pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
+    /// The memories of both, in the order in which they are made.
+    pub memories: Vec<MemoryLimits>,
     /// Component instances that have accessors.
     pub nested: Vec<(u32, Rc<State>)>,
     /// The functions that drop handles, once they have been imported or aliased.
@@ -132,6 +137,15 @@ impl Scope {
     /// An empty level, the given nested component of its parent, with so many types and instances in front.
     pub fn new(index: u32, needs: Needs, types: u32, instances: u32) -> Self {
         Self { index, needs, types, instances, ..Self::default() }
+    }
+
+    /// Counts memories that are made next.
+    pub fn add_memories(
+        &mut self,
+        memories: impl IntoIterator<Item = MemoryLimits>,
+    ) -> Result<(), ComponentError> {
+        self.memories.extend(memories);
+        ComponentError::limit("memories", self.memories.len(), limits::MAX_MEMORIES)
     }
 
     /// Counts the function that is imported with a resource type.

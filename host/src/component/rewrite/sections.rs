@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use wasm_encoder::reencode::{Reencode, ReencodeComponent};
+use wasm_encoder::reencode::{Error, Reencode, ReencodeComponent};
 use wasm_encoder::{
     Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentExportKind,
     ComponentImportSection, ComponentTypeRef, ComponentTypeSection, InstanceSection, ModuleArg,
@@ -18,6 +18,7 @@ use super::resources::{self, Source};
 use super::scope::{Scope, State, TYPE_HOST};
 use super::{accessor, glue, host, names, recode};
 use crate::component::refuse::Reason;
+use crate::component::scan::MemoryLimits;
 
 impl Rewriter<'_> {
     /// Counts what an import, alias or export adds to an index space.
@@ -68,7 +69,7 @@ impl Rewriter<'_> {
     /// Ends a level. wasm-encoder never delivers the payload for it.
     pub(super) fn close_level(&mut self, out: &mut Component) -> Outcome<Rc<State>> {
         let scope = self.scopes.pop().ok_or_else(|| lost("the level"))?;
-        accessor::close(out, &scope).map_err(wasm_encoder::reencode::Error::UserError)
+        accessor::close(out, &scope).map_err(Error::UserError)
     }
 
     pub(super) fn count_alias(&mut self, alias: &ComponentAlias<'_>) -> Outcome {
@@ -155,7 +156,12 @@ impl Rewriter<'_> {
                     scope.core_instances.push_old();
                     let wasmparser::Instance::Instantiate { module_index, .. } = instance else { continue };
                     match scope.modules.get(module_index as usize) {
-                        Some(Some(info)) if info.is_stateful() => scope.stateful.push((index, info.clone())),
+                        Some(Some(info)) if info.is_stateful() => {
+                            let info = info.clone();
+                            let memories = info.memories.iter().map(|(_, ty)| MemoryLimits::of(ty));
+                            scope.add_memories(memories).map_err(Error::UserError)?;
+                            scope.stateful.push((index, info));
+                        }
                         Some(Some(_)) => {}
                         Some(None) => return self.refuse(Reason::ForeignModule, offset),
                         None => return Err(lost("a core module")),
@@ -171,7 +177,11 @@ impl Rewriter<'_> {
                     let ComponentInstance::Instantiate { component_index, .. } = instance else { continue };
                     match scope.components.get(component_index as usize) {
                         Some(Some(state)) if state.accessors.is_empty() => {}
-                        Some(Some(state)) => scope.nested.push((index, state.clone())),
+                        Some(Some(state)) => {
+                            let state = state.clone();
+                            scope.add_memories(state.memories.iter().copied()).map_err(Error::UserError)?;
+                            scope.nested.push((index, state));
+                        }
                         Some(None) => return self.refuse(Reason::ForeignComponent, offset),
                         None => return Err(lost("a component")),
                     }

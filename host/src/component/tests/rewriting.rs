@@ -40,7 +40,7 @@ pub const WITH_RESOURCE: &str = r#"(component
 fn both(wasm: &[u8]) -> [Rewritten; 2] {
     let [boot, restore] = [Variant::Boot, Variant::Restore].map(|variant| rewrite(wasm, variant).unwrap());
     assert_eq!(boot.accessors, restore.accessors);
-    assert_eq!((boot.memories, boot.globals), (restore.memories, restore.globals));
+    assert_eq!((&boot.memories, boot.globals), (&restore.memories, restore.globals));
     let exports = scan_exports(&boot.wasm);
     assert_eq!(exports, scan_exports(&restore.wasm));
     for suffix in &boot.accessors {
@@ -64,7 +64,7 @@ fn functions<'a>(items: &'a [Item], name: &str) -> Vec<&'a str> {
 fn handles_become_numbers() {
     let [boot, _] = both(&wat(WITH_RESOURCE));
     assert_eq!(boot.accessors, [""]);
-    assert_eq!((boot.memories, boot.globals), (2, 1));
+    assert_eq!((boot.memories.len(), boot.globals), (2, 1));
     assert!(!has_handles(&boot.wasm));
     let imports = rewritten_imports(&boot.wasm);
     assert_eq!(
@@ -135,7 +135,7 @@ fn every_instance_of_a_module_is_captured() {
         (core instance (instantiate $m)) (core instance (instantiate $stateless)) (core instance (instantiate $m)))");
     let [boot, _] = both(&wasm);
     assert_eq!(boot.accessors, [""]);
-    assert_eq!((boot.memories, boot.globals), (5, 4));
+    assert_eq!((boot.memories.len(), boot.globals), (5, 4));
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn every_type_of_global_is_captured() {
     let module = "(global (mut i32) (i32.const 1)) (global (mut i64) (i64.const 2)) (global i32 (i32.const 0))
         (global (mut f32) (f32.const 3)) (global (mut f64) (f64.const 4)) (global (mut v128) (v128.const i64x2 5 6))";
     let [boot, _] = both(&component_of(module));
-    assert_eq!((boot.memories, boot.globals), (1, 5));
+    assert_eq!((boot.memories.len(), boot.globals), (1, 5));
 }
 
 #[test]
 fn a_component_without_state_needs_no_accessor() {
     let [boot, _] = both(&component_of("(func)"));
     assert_eq!(boot.accessors, Vec::<String>::new());
-    assert_eq!(boot.memories, 0);
+    assert_eq!(boot.memories, []);
 }
 
 #[test]
@@ -169,7 +169,24 @@ fn nested_components_are_captured_as_often_as_they_are_instantiated() {
     let [boot, _] = both(&wasm);
     assert_eq!(boot.accessors, ["-i0-i0", "-i1-i1", "-i2", "-i3"]);
     // three leaves of two memories each, and the middle one's own two
-    assert_eq!((boot.memories, boot.globals), (8, 3));
+    assert_eq!((boot.memories.len(), boot.globals), (8, 3));
+}
+
+#[test]
+fn memories_are_listed_in_the_order_in_which_they_are_made() {
+    let wasm = wat("(component
+        (core module $early (memory 2 5))
+        (component $leaf (core module $m (memory 3)) (core instance (instantiate $m)))
+        (core module $late (memory 4 4) (memory 0))
+        (core instance (instantiate $early))
+        (instance (instantiate $leaf))
+        (core instance (instantiate $late)))");
+    let [boot, _] = both(&wasm);
+    let pages: Vec<_> = boot.memories.iter().map(|it| (it.min >> 16, it.max.map(|max| max >> 16))).collect();
+    // each level's accessor has the last of its level
+    let accessor = (1, Some(1));
+    assert_eq!(pages, [(2, Some(5)), (3, None), accessor, (4, Some(4)), (0, None), accessor]);
+    assert_eq!(scan(&wasm).unwrap().instance_memories, boot.memories);
 }
 
 #[test]
@@ -236,7 +253,7 @@ fn code_that_moves_no_references_stays_as_it_is() {
     );
     for rewritten in both(&wasm) {
         assert_eq!(code(&rewritten.wasm), code(&wasm));
-        assert_eq!((rewritten.memories, rewritten.globals), (2, 0));
+        assert_eq!((rewritten.memories.len(), rewritten.globals), (2, 0));
     }
 }
 
@@ -246,8 +263,8 @@ fn tables_that_change_become_memories_and_what_was_dropped_a_global() {
     let code = "(func (table.init $e (i32.const 0) (i32.const 0) (i32.const 0)) (elem.drop $e))";
     let [boot, _] = both(&component_of(&format!("{change} {code}")));
     // two tables and the accessor's own; the global, and one for the element segment
-    assert_eq!((boot.memories, boot.globals), (3, 2));
+    assert_eq!((boot.memories.len(), boot.globals), (3, 2));
     let code = "(func (memory.init $d (i32.const 0) (i32.const 0) (i32.const 0)) (data.drop $d))";
     let [boot, _] = both(&component_of(&format!("(memory 1) (data $d \"x\") {code}")));
-    assert_eq!((boot.memories, boot.globals), (2, 1));
+    assert_eq!((boot.memories.len(), boot.globals), (2, 1));
 }

@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::format::{Generation, MAX_ATTACHMENTS, MAX_FRAMES};
+use super::format::{Generation, MAX_ATTACHMENTS, MAX_FRAMES, is_time};
 use super::{Opened, bad};
 use crate::chunks::{ChunkStore, FrameKind};
 use crate::contract::Principal;
-use crate::id::{Hash, Inode, Timestamp};
+use crate::id::{GenerationNumber, Hash, Inode, Timestamp, Turn};
 use crate::segment::Segments;
 use crate::store::attachment::{ATTACHMENT_CHUNK, LEAF_BYTES, Root, read_leaf, translate_leaf};
-use crate::store::entry::{Payload, ZoneSpec};
+use crate::store::disk::MAX_REASON;
+use crate::store::entry::{Cause, Payload, ZoneSpec};
 use crate::store::reach::Uncached;
 use crate::store::{StoreError, blob};
 use crate::tree::{Elsewhere, PiecedContent, TreeError, translate};
-use crate::zone::{Access, ErrorCode, StoredRoot, Zone, ZoneRoot, verify};
+use crate::zone::{Access, ErrorCode, MAX_NUMBER, StoredRoot, Zone, ZoneRoot, verify};
 
 /// By the addresses under which things were known where they come from. These prove nothing: they are labels.
 pub(super) struct Arrived {
@@ -173,6 +174,11 @@ impl Arrived {
         }
     }
 
+    /// What a payload holds, as it [is here](Self::payload).
+    pub fn content(&self, payload: &Payload) -> Result<Arc<[u8]>, StoreError> {
+        Ok(blob::get(&Uncached(&self.segments), payload)?)
+    }
+
     /// The roots of a generation, or of how the agent stands, as they are here, each checked against the contract of its
     /// zone.
     pub fn roots(&mut self, roots: &[Option<StoredRoot>], specs: &[ZoneSpec]) -> Result<Roots, StoreError> {
@@ -200,7 +206,8 @@ impl Arrived {
             )));
         }
         let node = |label: &Hash| self.nodes.get(label).map(|it| it.0).ok_or_else(|| unknown("a tree"));
-        let mut here = StoredRoot { hash: node(&root.hash)?, ..*root };
+        // the operator's bounds are those of the agent's zones
+        let mut here = StoredRoot { hash: node(&root.hash)?, quota: spec.quota, ..*root };
         here.history = root.history.as_ref().map(node).transpose()?;
         let key = postcard::to_stdvec(&here).map_err(|e| StoreError::Encoding(e.to_string()))?;
         if let Some(known) = self.checked.get(&key) {
@@ -260,7 +267,11 @@ impl Roots {
         let zone = Zone::from_root(ZoneRoot::load(*root), self.segments.clone());
         match zone.stat(Access::new(Principal::Agent, Timestamp(0)), inode) {
             Ok(stat) => Ok(Opened::Is(stat.kind)),
-            Err(e) if e.code == ErrorCode::NoEntry => Ok(Opened::Missing),
+            Err(e) if e.code == ErrorCode::NoEntry => {
+                // greater numbers are places of the past, and are not given
+                let never = inode.0 < MAX_NUMBER && inode >= root.counters.next_inode;
+                Ok(if never { Opened::Never } else { Opened::Missing })
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -274,5 +285,32 @@ impl Generation {
     /// Whether it follows `before`, and belongs to an agent with so many generations and turns.
     pub fn is_after(&self, before: Option<u64>, next: u64, last_turn: u64) -> bool {
         before.is_none_or(|before| before < self.number.0) && self.number.0 < next && self.turn.0 <= last_turn
+    }
+
+    /// Whether it can have been made for this.
+    pub fn check_cause(&self) -> Result<(), StoreError> {
+        let number = self.number;
+        let holds = match &self.cause {
+            Cause::Forked => number == GenerationNumber(0),
+            Cause::Rewound(to) => *to < number,
+            Cause::Turn => self.turn > Turn(0),
+            Cause::Side(reason) if reason.chars().count() > MAX_REASON => {
+                return Err(bad("is refused: the reason of a generation is longer than one can be"));
+            }
+            Cause::Reaped { paused: Some(at) } => {
+                return is_time(*at, format_args!("the pause of generation {number}")).map(drop);
+            }
+            Cause::Created
+            | Cause::Paused
+            | Cause::Side(_)
+            | Cause::Operated
+            | Cause::Reaped { paused: None }
+            | Cause::Upgraded => true,
+        };
+        if holds {
+            Ok(())
+        } else {
+            Err(bad(format!("is refused: generation {number} has a cause that it cannot have")))
+        }
     }
 }

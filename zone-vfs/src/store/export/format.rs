@@ -1,5 +1,6 @@
 //! An export's parts as bytes; `docs/format-export.md` is normative.
 
+use std::fmt;
 use std::io::Read;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use crate::id::{GenerationNumber, Timestamp, Turn};
 use crate::store::entry::Cause;
 use crate::store::stream::Through;
 use crate::store::{StoreError, blob};
-use crate::zone::{Quota, StoredRoot};
+use crate::zone::{MAX_TIME, Quota, StoredRoot};
 
 pub(super) const MAGIC: &[u8; 8] = b"dormxprt";
 const VERSION: u32 = 1;
@@ -43,10 +44,16 @@ pub(super) const MAX_RECORD: usize = blob::MAX_PAYLOAD + (1 << 20);
 pub(super) const TURNS_IN_ONE: usize = 64;
 /// Pieces of the content of one version.
 pub(super) const MAX_PIECES: u32 = 1 << 26;
-/// Numbers of turns, generations and the like are believed below this: one can go on counting from there.
-pub(super) const MAX_NUMBER: u64 = 1 << 60;
 /// Bytes that are read at once, before there is room for more.
 const STEP: usize = 1 << 20;
+
+/// A time that can be; `of` says what has it.
+pub(super) fn is_time(time: Timestamp, of: impl fmt::Display) -> Result<Timestamp, StoreError> {
+    if time.0 < MAX_TIME {
+        return Ok(time);
+    }
+    Err(bad(format!("is refused: {of} has a time that none can be, {} ns since 1970", time.0)))
+}
 
 pub(super) struct Header {
     pub id: Uuid,
@@ -96,7 +103,8 @@ impl Header {
         id.copy_from_slice(&bytes[16..32]);
         let mut made = [0; 8];
         made.copy_from_slice(&bytes[32..40]);
-        Ok(Self { id: Uuid::from_bytes(id), made: Timestamp(u64::from_le_bytes(made)), is_move })
+        let made = is_time(Timestamp(u64::from_le_bytes(made)), "its header")?;
+        Ok(Self { id: Uuid::from_bytes(id), made, is_move })
     }
 }
 

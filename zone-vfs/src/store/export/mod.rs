@@ -25,7 +25,7 @@ use super::entry::{Cause, ZoneSpec};
 use super::state::Generation;
 use super::stream::StreamFile;
 use crate::contract::ZoneKind;
-use crate::id::{AgentId, GenerationNumber, Inode, Timestamp};
+use crate::id::{AgentId, GenerationNumber, Inode, Timestamp, Turn};
 use crate::tree::FileKind;
 use crate::zone::Quota;
 
@@ -146,8 +146,10 @@ pub enum Opened {
     Is(FileKind),
     /// The zone is shared: nobody knows before it is opened.
     Shared,
-    /// Nothing.
+    /// Nothing any more.
     Missing,
+    /// Nothing, and there never was: the zone has not given the number.
+    Never,
     /// There is no such zone.
     NoZone,
 }
@@ -166,6 +168,9 @@ pub trait Arrival {
 
     /// The agent, after the files.
     fn agent(&mut self, agent: &ArrivedAgent) -> Result<NewArrival, StoreError>;
+
+    /// A turn that is over, with its event, and its outcome unless it failed; both are empty where they were forgotten.
+    fn turn(&mut self, turn: Turn, event: &[u8], outcome: Option<&[u8]>) -> Result<(), StoreError>;
 
     /// The embedder's part of a generation as it is here, with one that came.
     fn generation(&mut self, generation: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError>;

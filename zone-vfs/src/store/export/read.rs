@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::arrived::Arrived;
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_GENERATIONS,
-    MAX_NUMBER, MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_IN_ONE, read_bytes,
+    MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_IN_ONE, is_time, read_bytes,
     read_record,
 };
 use super::{Arrival, ArrivedAgent, ArrivedGeneration, ExportedZone, bad};
@@ -20,7 +20,7 @@ use crate::store::history::History;
 use crate::store::state::{Outcome, TurnRecord};
 use crate::store::stream::Through;
 use crate::store::{MAX_ZONES, Shared, Store, StoreError, blob};
-use crate::zone::PiecesIdentity;
+use crate::zone::{MAX_NUMBER, PiecesIdentity};
 
 /// The longest name of an agent or zone that is looked at; whoever takes the agent in says which can be. Bytes.
 const MAX_NAME: usize = 4096;
@@ -159,6 +159,7 @@ impl<'a> Importing<'a, '_> {
         if highest > MAX_NUMBER || agent.head >= agent.next_generation {
             return Err(bad("is refused: its agent has numbers that none can have"));
         }
+        is_time(agent.created, "its agent")?;
         let zones = agent.zones.into_iter().map(|zone| ExportedZone {
             name: zone.name,
             mount: zone.mount,
@@ -219,14 +220,22 @@ impl<'a> Importing<'a, '_> {
             if turn.turn <= agent.turns.0 || turn.turn > agent.state.last_turn {
                 return Err(bad("is refused: its turns are out of order"));
             }
+            is_time(turn.began, format_args!("turn {}", turn.turn))?;
+            is_time(turn.ended, format_args!("turn {}", turn.turn))?;
             turn.event = self.arrived.payload(&turn.event)?;
+            let mut ended = None;
             turn.outcome = match turn.outcome {
-                Outcome::Ended(outcome) => Outcome::Ended(self.arrived.payload(&outcome)?),
+                Outcome::Ended(outcome) => {
+                    let outcome = self.arrived.payload(&outcome)?;
+                    ended = Some(self.arrived.content(&outcome)?);
+                    Outcome::Ended(outcome)
+                }
                 Outcome::Failed(reason) if reason.chars().count() > MAX_REASON => {
                     return Err(bad("is refused: the reason of a failed turn is longer than one can be"));
                 }
                 failed @ Outcome::Failed(_) => failed,
             };
+            self.arrival.turn(turn.turn, &self.arrived.content(&turn.event)?, ended.as_deref())?;
             agent.turns = (turn.turn, agent.turns.1 + 1);
             agent.history.push(turn);
         }
@@ -247,9 +256,8 @@ impl<'a> Importing<'a, '_> {
                 it.number
             )));
         }
-        if matches!(&it.cause, Cause::Side(reason) if reason.chars().count() > MAX_REASON) {
-            return Err(bad("is refused: the reason of a generation is longer than one can be"));
-        }
+        it.check_cause()?;
+        is_time(it.at, format_args!("generation {}", it.number))?;
         let roots = self.arrived.roots(&it.roots, &state.specs)?;
         let attached = it.attachment.map(|number| self.arrived.attachment(number)).transpose()?;
         let about = self.arrival.generation(&ArrivedGeneration {
@@ -286,11 +294,7 @@ impl<'a> Importing<'a, '_> {
             )));
         }
         let roots = self.arrived.roots(&stands.roots, &state.specs)?;
-        for (root, spec) in roots.stored().zip(&state.specs) {
-            // the operator's bounds are those of the agent's zones
-            let root = crate::zone::StoredRoot { quota: spec.quota, ..root };
-            state.zones.push((root, root, false));
-        }
+        state.zones.extend(roots.stored().map(|root| (root, root, false)));
         state.history = std::mem::take(&mut agent.history.pieces);
         state.latest = agent.history.tail.iter().map(|turn| TurnRecord::clone(turn)).collect();
         Ok(agent)

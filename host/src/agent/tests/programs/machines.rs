@@ -16,7 +16,7 @@ use super::Failed;
 use super::random::Random;
 use super::shape::{Function, Part, Program};
 use crate::code::{SlotEngine, plain_config};
-use crate::component::{Rewritten, Variant, rewrite};
+use crate::component::{MemoryLimits, Rewritten, Variant, rewrite};
 use crate::image::{DirtyTracking, FlatName, Image, ImageStore, PAGE, PageRun, SlotMemory};
 use crate::wasi::GuestState;
 
@@ -103,6 +103,10 @@ impl Bench {
             }
             (plain, boot) => return differ("instantiation", plain.err(), boot.err()),
         };
+        let sizes: Vec<u64> = steady.memories.iter().map(|memory| memory.len() as u64).collect();
+        if let Err(reason) = MemoryLimits::check(&rewritten[0].memories, &sizes) {
+            return differ("memories", reason, &rewritten[0].memories);
+        }
         let folder = self.folder.path().join(id().to_string());
         let images = ImageStore::open(&folder)?.with_tracking(tracking);
         steady.save().await?;

@@ -1,6 +1,7 @@
 //! Exports that somebody has made up, each with a digest that is right.
 
 use super::*;
+use crate::store::state::{Generation, State, TurnRecord};
 use crate::tree::{Body, ExtentValue, InodeRecord, Key, Name, Tree, Value};
 use crate::zone::Usage;
 
@@ -375,4 +376,58 @@ fn what_a_zone_uses_is_counted_and_not_believed() {
     let came = import(&to, &export_of(&from, &disk)).unwrap();
     let counted: Vec<_> = came.lock().state.zones.iter().map(|zone| zone.head.usage()).collect();
     assert_eq!(counted, honest);
+}
+
+#[test]
+fn times_and_causes_that_none_can_have_are_refused() {
+    const LATE: Timestamp = Timestamp(1 << 63);
+    type Plant = fn(&mut State);
+    fn generation(state: &mut State, number: u64) -> &mut Generation {
+        state.generations.get_mut(&GenerationNumber(number)).unwrap()
+    }
+    fn turn(state: &mut State) -> &mut TurnRecord {
+        Arc::make_mut(state.history.tail.last_mut().unwrap())
+    }
+    let rules: [(&str, Plant); 9] = [
+        ("its agent has a time", |it| it.created = LATE),
+        ("turn 9 has a time", |it| turn(it).began = LATE),
+        ("turn 9 has a time", |it| turn(it).ended = Timestamp(u64::MAX)),
+        ("generation 3 has a time", |it| generation(it, 3).at = LATE),
+        ("the pause of generation 3 has a time", |it| {
+            generation(it, 3).cause = Cause::Reaped { paused: Some(LATE) };
+        }),
+        ("generation 3 has a cause", |it| generation(it, 3).cause = Cause::Forked),
+        ("generation 3 has a cause", |it| generation(it, 3).cause = Cause::Rewound(GenerationNumber(3))),
+        ("generation 0 has a cause", |it| generation(it, 0).cause = Cause::Turn),
+        ("the reason of a generation", |it| generation(it, 3).cause = Cause::Side("x".repeat(1 << 16))),
+    ];
+    let to = start(&Simulated::new(2));
+    let lived = |plant: Plant| {
+        let from = start(&Simulated::new(1));
+        let disk = create(&from, "a");
+        live(&from, &disk);
+        plant(&mut disk.lock().state);
+        export_of(&from, &disk)
+    };
+    for (rule, plant) in rules {
+        match import(&to, &lived(plant)) {
+            Err(StoreError::Export(reason)) => assert!(reason.contains(rule), "{rule}: {reason}"),
+            other => panic!("{rule}: {other:?}"),
+        }
+        assert_eq!(to.agents().unwrap(), []);
+    }
+    // the last that can be
+    import(&to, &lived(|it| it.created = Timestamp(LATE.0 - 1))).unwrap();
+}
+
+#[test]
+fn a_header_with_a_time_that_none_can_be_is_refused() {
+    let from = start(&Simulated::new(1));
+    let mut header = export_of(&from, &create(&from, "a"))[..HEADER].to_vec();
+    header[39] = 0x80;
+    header[12..16].fill(0);
+    let sum = crc32fast::hash(&header).to_le_bytes();
+    header[12..16].copy_from_slice(&sum);
+    let refused = ExportAbout::read(&mut &*header).unwrap_err().to_string();
+    assert!(refused.contains("its header has a time that none can be"), "{refused}");
 }

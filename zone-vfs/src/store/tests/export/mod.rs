@@ -6,6 +6,7 @@ use std::io::Read;
 
 use super::*;
 use crate::device::simulated::Fault;
+use crate::id::Turn;
 use crate::tree::MAX_INLINE;
 
 /// Takes agents in as they come, and keeps what came with them.
@@ -17,6 +18,7 @@ pub(super) struct Taking {
     /// The shared zones that are here.
     shared: BTreeMap<String, SharedId>,
     heads: Vec<u64>,
+    turns: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl Arrival for Taking {
@@ -49,12 +51,17 @@ impl Arrival for Taking {
         })
     }
 
+    fn turn(&mut self, turn: Turn, event: &[u8], outcome: Option<&[u8]>) -> Result<(), StoreError> {
+        self.turns.push((turn.0, event.to_vec(), outcome.map(<[u8]>::to_vec)));
+        Ok(())
+    }
+
     fn generation(&mut self, generation: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError> {
         if generation.is_head {
             self.heads.push(generation.number.0);
         }
         assert!(matches!(generation.opened(EPISODIC, Inode::ROOT)?, Opened::Is(FileKind::Directory)));
-        assert_eq!(generation.opened(EPISODIC, Inode(1 << 40))?, Opened::Missing);
+        assert_eq!(generation.opened(EPISODIC, Inode(1 << 40))?, Opened::Never);
         assert_eq!(generation.opened(99, Inode::ROOT)?, Opened::NoZone);
         Ok(generation.about.to_vec())
     }
@@ -166,6 +173,11 @@ fn an_agent_is_in_another_store_what_it_was() {
     assert_ne!(came.id(), disk.id());
     assert_eq!(taking.files["component"], b"its code");
     assert_eq!(taking.heads, [disk.head().0]);
+    let turn =
+        |turn: u64| (turn + 1, content(turn, 17_000), (turn != 3).then(|| content(200 + turn, 18_000)));
+    let mut turns: Vec<_> = (0..8).map(turn).collect();
+    turns.push((9, b"once more".to_vec(), Some(b"done".to_vec())));
+    assert!(taking.turns == turns, "each turn is shown with what it holds");
     assert_eq!(to.find("a").unwrap(), Some(came.id()));
     // and what it is in the end, however it is opened
     let then = see(&came);
