@@ -50,7 +50,7 @@ pub mod upkeep;
 pub mod wasi;
 mod wit;
 
-pub use agent::{Agent, AgentError, AgentName, Event};
+pub use agent::{Agent, AgentError, AgentLimits, AgentName, Event};
 pub use host::{AgentOptions, Host, HostOptions, ProcessLimit};
 pub use zone_vfs;
 

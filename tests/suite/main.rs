@@ -13,6 +13,7 @@
 //! | [`forgets`] | what is forgotten is in no byte of the store |
 //! | [`fair`] | guests that compute without end, and those beside them |
 //! | [`files`] | files between the operator and zones |
+//! | [`limits`] | limits of agents, changed after they were made |
 //! | [`locks`] | locks among agents in one process |
 //! | [`killed`] | `kill -9` at any moment |
 //! | [`errors`] | wrong input of every kind, and what it leaves as it was |
@@ -21,8 +22,8 @@
 //! | [`archive`] | image files that are gone, damaged, or make room |
 //! | [`backups`] | backups, restores, `fsck`, `du` |
 //! | [`exports`] | agents that go to another store |
-//! | [`upkeep`] | what is given back, and what is not |
 //! | [`imports`] | exports that somebody has made up |
+//! | [`upkeep`] | what is given back, and what is not |
 //! | [`stops`] | what ends a command early, and what is refused before anything is changed |
 //! | [`tables`] | an agent that changes its function table |
 //! | [`upgrade`] | another component for an agent, and what tells it that its memory comes to life |
@@ -48,8 +49,9 @@ mod found;
 mod goldens;
 mod guests;
 mod hostile;
-mod killed;
 mod imports;
+mod killed;
+mod limits;
 mod locks;
 mod moves;
 mod operator;

@@ -151,13 +151,16 @@ pub enum AgentError {
         supported: u32,
     },
     /// The agent's memory is larger than it may be here.
-    #[error("the agent has {needed} bytes of memory, and {limit} are allowed: raise --max-memory")]
+    #[error("it needs {needed} bytes of memory, and {limit} are allowed: raise --max-memory")]
     MemoryLimit {
         /// Bytes of its memories.
         needed: u64,
         /// The limit.
         limit: u64,
     },
+    /// A limit of processor time under which no turn could begin.
+    #[error("a turn needs some processor time: give more than 0 seconds")]
+    NoTime,
     /// A payload over the limit.
     #[error("the payload has {len} bytes, an event at most {limit}")]
     PayloadTooLarge {

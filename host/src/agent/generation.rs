@@ -231,7 +231,7 @@ impl Agent {
         }
     }
 
-    fn fall_asleep(&self, running: &mut Option<Running>) {
+    pub(super) fn fall_asleep(&self, running: &mut Option<Running>) {
         let _policies = self.disk.keep_policies_off();
         let Some(now) = running.take() else { return };
         let image = now.image.clone();

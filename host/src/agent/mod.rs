@@ -5,6 +5,7 @@
 //! - `template` is what all agents of one component share: code, genesis image, warm slots.
 
 mod bindings;
+mod bounds;
 mod error;
 mod forget;
 mod generation;
@@ -34,6 +35,7 @@ use crate::image::{FlatName, Image, PageRun};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 use crate::upkeep::InMemory;
 
+pub use self::bounds::AgentLimits;
 pub use self::error::AgentError;
 pub use self::forget::AgentForgot;
 pub use self::generation::MAX_FORKS;

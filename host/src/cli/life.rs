@@ -1,14 +1,14 @@
 use anyhow::Context;
 use serde_json::json;
-use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, StoreError};
+use zone_vfs::id::{GenerationNumber, Turn};
+use zone_vfs::store::{Cause, Generation, Outcome, StoreError, TurnRecord};
 
 use super::args::{ForkArguments, GenerationArguments, OneAgent};
 use super::output::{OfAgent, age, count, duration, print_json, print_table, say, size, table, time};
 use super::stop::{signalled, unless};
 use super::{run, terminal};
 use crate::agent::AgentName;
-use crate::{AgentError, Host};
+use crate::{Agent, AgentError, Host};
 
 pub async fn pause(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
@@ -167,6 +167,17 @@ pub fn cause(cause: &Cause) -> String {
     }
 }
 
+/// As [`cause`], of an agent's generation. What was made of zones between turns is not the operator's where a turn failed
+/// last, whose logs and synced appends stay.
+fn cause_in(agent: &Agent, generation: &Generation) -> String {
+    let last = |turn: u64| agent.disk().history_after(Turn(turn - 1), 1).unwrap_or_default();
+    let failed = |it: &TurnRecord| it.turn == generation.turn && matches!(it.outcome, Outcome::Failed(_));
+    let is_after_failure = generation.cause == Cause::Operated
+        && generation.turn > Turn(0)
+        && last(generation.turn.0).iter().any(failed);
+    if is_after_failure { "after a failed turn".into() } else { cause(&generation.cause) }
+}
+
 pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let agent = host.agent(&a.agent)?;
     let head = agent.info()?.head;
@@ -180,7 +191,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
                 let (component, digest) = component.unwrap_or_default();
                 let image = about.and_then(|g| g.image);
                 json!({
-                    "generation": g.number.0, "cause": cause(&g.cause), "component": component, "component_blake3": digest, "turn": g.turn.0, "made": time(g.at),
+                    "generation": g.number.0, "cause": cause_in(&agent, g), "component": component, "component_blake3": digest, "turn": g.turn.0, "made": time(g.at),
                     "head": g.number == head, "pinned": g.is_pinned, "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
                     "changed_pages": image.as_ref().map(crate::image::ImageReference::changed_pages),
                     "file_bytes": g.roots.iter().map(|r| r.usage().bytes).sum::<u64>(),
@@ -197,7 +208,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
             let name = about.as_ref().and_then(|g| g.component_name.as_deref());
             let cause = match (&g.cause, name) {
                 (Cause::Upgraded, Some(name)) => format!("upgraded to {}", terminal::escape_line(name)),
-                (cause, _) => self::cause(cause),
+                _ => cause_in(&agent, g),
             };
             let image = about.and_then(|g| g.image);
             vec![

@@ -9,6 +9,7 @@ mod contents;
 mod diff;
 mod inspect;
 mod life;
+mod limits;
 mod output;
 mod progress;
 mod run;
@@ -124,7 +125,9 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     // a store begins with the first agent; a mistyped name makes none
     options.store.create =
         matches!(arguments.command, Command::New(_) | Command::Run(_) | Command::Import(_));
-    if let Some(limit) = arguments.max_memory {
+    // what is set for one agent is no bound of the host's
+    let is_agents = matches!(arguments.command, Command::Limits(_));
+    if let Some(limit) = arguments.max_memory.filter(|_| !is_agents) {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
     options.cpu_time = arguments.max_cpu;
@@ -163,22 +166,25 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         _ => {}
     }
     let folder = options.folder.clone();
-    let host = match open(options, arguments.wait).await {
-        // before the first agent there is nothing in the usual place, which is no mistake
-        Err(AgentError::Store(StoreError::NoStore { .. })) if !is_named => match &arguments.command {
     if let Command::Import(a) = &arguments.command
         && a.dry_run
     {
         let limits = (arguments.max_memory, arguments.max_cpu);
         return contents::look(options, a, spooled, limits, arguments.wait).await;
     }
+    let host = match open(options, arguments.wait).await {
+        // before the first agent there is nothing in the usual place, which is no mistake
+        Err(AgentError::Store(StoreError::NoStore { .. })) if !is_named => match &arguments.command {
             Command::Ps(a) => return output::unless_reader_gone(agents::list_none(a)),
             _ => Err(StoreError::NoStore { folder: folder.display().to_string() }.into()),
         },
         opened => opened,
     };
     let host = host.map_err(|e| output::of_store(e, &folder))?;
-    let changes = changes(&arguments.command);
+    let changes = match &arguments.command {
+        Command::Limits(a) => limits::changes(a, arguments.max_memory, arguments.max_cpu),
+        command => changes(command),
+    };
     let result = match arguments.command {
         Command::Run(a) => run::run(&host, a).await,
         Command::New(a) => agents::new(&host, a, arguments.max_memory, arguments.max_cpu).await,
@@ -191,6 +197,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Fork(a) => life::fork(&host, &a).await,
         Command::Rewind(a) => life::rewind(&host, &a).await,
         Command::Upgrade(a) => upgrade::upgrade(&host, &a).await,
+        Command::Limits(a) => limits::limits(&host, &a, arguments.max_memory, arguments.max_cpu).await,
         Command::Generations(a) => life::generations(&host, &a),
         Command::Pin(a) => life::pin(&host, &a, true).await,
         Command::Unpin(a) => life::pin(&host, &a, false).await,
@@ -227,6 +234,7 @@ fn changes(command: &Command) -> bool {
         | Command::Unpin(_)
         | Command::Upgrade(_)
         | Command::Restore(_) => true,
+        Command::Import(a) => !a.dry_run,
         Command::Fsck(a) => a.repair,
         Command::Reap(a) => !a.dry_run,
         Command::Backup(a) => a.to.as_os_str() != "-",
@@ -234,11 +242,11 @@ fn changes(command: &Command) -> bool {
         Command::Zone(a) => zone::changes(a),
         // a run and a turn say more, by themselves
         Command::Run(_)
-        Command::Import(a) => !a.dry_run,
         | Command::Send(_)
         | Command::Ps(_)
         | Command::Logs(_)
         | Command::Generations(_)
+        | Command::Limits(_)
         | Command::Diff(_)
         | Command::Du(_)
         | Command::Inspect(_)

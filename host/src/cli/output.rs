@@ -195,6 +195,9 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
     for cause in e.chain() {
         match cause.downcast_ref::<AgentError>() {
             Some(AgentError::NoAgent(_)) => return Some(LISTS_AGENTS),
+            Some(AgentError::Upgrade { .. } | AgentError::StateTooLarge { .. }) => {
+                return Some("`dormouse upgrade --fresh` hands nothing over: memory begins anew");
+            }
             Some(e) if e.is_no_space() => return Some("nothing was lost: free some space and try again"),
             _ => {}
         }

@@ -31,7 +31,32 @@ pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
     if bytes.len() as u64 > limit {
         bail!("{} has more than {limit} bytes: a component has at most so many", path.display());
     }
+    if is_text(&bytes) {
+        return assemble(&bytes, path);
+    }
     Ok(bytes)
+}
+
+/// Bytes of a component as text, at most.
+const MAX_TEXT: usize = 16 << 20;
+
+/// Whether it begins as the text of a component or module does: with a form, or with a comment.
+fn is_text(bytes: &[u8]) -> bool {
+    let begins = bytes.trim_ascii_start();
+    [&b"("[..], b";;"].iter().any(|start| begins.starts_with(start))
+}
+
+/// The binary of a component that is written as text.
+fn assemble(text: &[u8], path: &Path) -> anyhow::Result<Vec<u8>> {
+    if text.len() > MAX_TEXT {
+        bail!("{} has more than {MAX_TEXT} bytes: a component as text has at most so many", path.display());
+    }
+    // its error shows the line
+    let binary = wat::parse_bytes(text).map_err(|mut e| {
+        e.set_path(path);
+        anyhow::Error::new(e)
+    })?;
+    Ok(binary.into_owned())
 }
 
 /// Refuses what is not there, or can be no component's file, without reading it.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use wasmparser::{
     CanonicalFunction, CanonicalOption, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
-    Payload, TableType, TypeBounds, TypeRef,
+    Payload, TableType, TypeBounds, TypeRef, ValType,
 };
 
 use super::code::CodeUse;
@@ -81,6 +81,9 @@ impl Checker {
                     if !group.types().all(is_function) {
                         self.refuse(Reason::GarbageCollection, at(offset));
                     }
+                    if group.types().any(names_external) {
+                        self.refuse(Reason::ExternalReference, at(offset));
+                    }
                 }
             }
             Payload::ImportSection(section) => {
@@ -142,6 +145,9 @@ impl Checker {
     }
 
     fn table(&mut self, ty: &TableType, place: &Place) {
+        if ty.element_type.is_extern_ref() {
+            self.refuse(Reason::ExternalReference, place.clone());
+        }
         if ty.table64 {
             self.refuse(Reason::Memory64, place.clone());
         }
@@ -152,6 +158,9 @@ impl Checker {
 
     fn global(&mut self, ty: &GlobalType, place: &Place, code: &mut CodeUse) {
         code.moves_references |= ty.mutable && ty.content_type.is_reference_type();
+        if is_external(ty.content_type) {
+            self.refuse(Reason::ExternalReference, place.clone());
+        }
         if ty.shared {
             self.refuse(Reason::Threads("shared global".to_owned()), place.clone());
         }
@@ -161,6 +170,20 @@ impl Checker {
         if name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
             self.refuse(Reason::ReservedName(name.to_owned()), place());
         }
+    }
+}
+
+fn is_external(ty: ValType) -> bool {
+    matches!(ty, ValType::Ref(reference) if reference.is_extern_ref())
+}
+
+/// Whether a function type takes or gives `externref`.
+fn names_external(ty: &wasmparser::SubType) -> bool {
+    match &ty.composite_type.inner {
+        CompositeInnerType::Func(function) => {
+            function.params().iter().chain(function.results()).any(|ty| is_external(*ty))
+        }
+        _ => false,
     }
 }
 

@@ -78,6 +78,9 @@ pub enum Reason {
     /// Objects on a garbage-collected heap.
     #[error("it uses garbage-collected types")]
     GarbageCollection,
+    /// References to things that are not the component's own.
+    #[error("it uses `externref`, references to what is outside it")]
+    ExternalReference,
     /// Exceptions, which live on a garbage-collected heap.
     #[error("it uses WebAssembly exceptions")]
     Exceptions,

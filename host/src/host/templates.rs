@@ -119,13 +119,32 @@ impl Host {
     /// [`Host::create`] is quick; says what the component is. Dropped in the middle, it ends the compiler.
     pub async fn warm_up(&self, component: &[u8]) -> Result<World, AgentError> {
         let (shared, component) = (self.shared.clone(), component.to_vec());
+        let bytes = component.clone();
         let template = off_thread(move |stop| Ok(shared.load(&component, stop)?.1)).await?;
-        template.genesis(&self.shared.images).await?;
-        Ok(template.world)
+        match template.genesis(&self.shared.images).await {
+            Ok(_) => Ok(template.world),
+            Err(e) => Err(self.shared.memory_needed(bytes, e).await),
+        }
     }
 }
 
 impl HostShared {
+    /// Why a component did not start: that it begins with more memory than is allowed, where that is so.
+    async fn memory_needed(&self, component: Vec<u8>, e: AgentError) -> AgentError {
+        if !matches!(e, AgentError::Instantiate(_)) {
+            return e;
+        }
+        let limit = self.options.memory.memory as u64;
+        let needs = threads::run(move || {
+            let scan = component::scan(&code::as_component(&component).ok()?).ok()?;
+            Some(scan.instance_memories.iter().fold(0u64, |all, memory| all.saturating_add(memory.min)))
+        });
+        match needs.await {
+            Ok(Some(needed)) if needed > limit => AgentError::MemoryLimit { needed, limit },
+            _ => e,
+        }
+    }
+
     /// The keys of the components whose templates are in memory.
     pub fn template_keys(&self) -> Vec<code::CodeKey> {
         lock(&self.templates).values().map(|template| template.key).collect()

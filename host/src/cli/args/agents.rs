@@ -30,7 +30,7 @@ pub struct RunArguments {
     /// Let control characters of the guest's reach the terminal
     #[arg(long)]
     pub raw: bool,
-    /// The component, or a preview 1 module; whatever follows is for the guest
+    /// The component, or a preview 1 module, as text too; whatever follows is for the guest
     #[arg(value_name = "AGENT.wasm", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<String>,
 }
@@ -52,7 +52,7 @@ pub struct NewArguments {
     /// The agent's name
     #[arg(value_name = "N")]
     pub name: String,
-    /// The component, or a preview 1 module
+    /// The component, or a preview 1 module, as text too
     #[arg(value_name = "AGENT.wasm")]
     pub component: PathBuf,
     /// Arguments for the guest
@@ -101,6 +101,23 @@ pub struct SendArguments {
     /// The event's content; `-` reads standard input
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     pub payload: Option<String>,
+}
+
+/// Arguments of `limits`.
+#[derive(Debug, Args)]
+pub struct LimitsArguments {
+    /// Take the agent's own limit of memory away: the host's holds
+    #[arg(long)]
+    pub no_max_memory: bool,
+    /// Take the agent's own limit of processor time away: the host's holds
+    #[arg(long)]
+    pub no_max_cpu: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
 }
 
 /// Arguments of a listing.
@@ -187,7 +204,7 @@ pub struct InspectArguments {
     /// Do not start it to see whether its agents can share a genesis image
     #[arg(long)]
     pub no_start: bool,
-    /// The component, or a preview 1 module
+    /// The component, or a preview 1 module, as text too
     #[arg(value_name = "AGENT.wasm")]
     pub component: PathBuf,
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 pub use self::agents::{
-    CompileArguments, ForkArguments, GenerationArguments, InspectArguments, ListArguments, LogsArguments,
-    NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments, UpgradeArguments,
+    CompileArguments, ForkArguments, GenerationArguments, InspectArguments, LimitsArguments, ListArguments,
+    LogsArguments, NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments, UpgradeArguments,
 };
 pub use self::storage::{
     BackupArguments, ExportArguments, FsckArguments, ImportArguments, ReapArguments, RestoreArguments,
@@ -47,12 +47,13 @@ pub struct Arguments {
         require_equals = true, default_missing_value = "1e9")]
     pub wait: Option<Duration>,
 
-    /// The most linear memory that a guest gets, all together: bytes, or a number with K, M, G or T. With `new` the
-    /// agent keeps it [default: 1G]
+    /// The most linear memory that a guest gets, all together: bytes, or a number with K, M, G or T. With `new` and
+    /// `limits` the agent keeps it [default: 1G]
     #[arg(long, value_name = "SIZE", global = true, value_parser = crate::size::parse)]
     pub max_memory: Option<u64>,
 
-    /// The most processor time that a turn or a run uses, in seconds. With `new` the agent keeps it [default: no limit]
+    /// The most processor time that a turn or a run uses, in seconds. With `new` and `limits` the agent keeps
+    /// it [default: no limit]
     #[arg(long, value_name = "SECONDS", global = true, value_parser = timeout)]
     pub max_cpu: Option<Duration>,
 
@@ -89,6 +90,10 @@ pub enum Command {
     /// What the old component's `save` returns is given to the new one's `load`, where they export these. All of it is
     /// one turn: where any of it fails, the agent stands as it stood. A rewind across it brings the old component back.
     Upgrade(UpgradeArguments),
+    /// Show the limits that an agent has of its own, or set them with --max-memory and --max-cpu
+    ///
+    /// They hold from the next turn on, and forks begin with them. A line of /logs/audit says what was set.
+    Limits(LimitsArguments),
     /// List an agent's generations
     Generations(OneAgent),
     /// Pin a generation, so that nothing but removing the agent, or forgetting, takes it away

@@ -81,8 +81,16 @@ fn garbage_collection_and_exceptions() {
     assert_eq!(of_module("(type (struct (field i32)))"), [Reason::GarbageCollection]);
     assert_eq!(of_module("(type (array (mut i8)))"), [Reason::GarbageCollection]);
     assert_eq!(of_module("(tag)"), [Reason::Exceptions]);
-    let reasons = of_module("(func (param externref))");
-    assert!(matches!(&reasons[..], [Reason::Unsupported(_)]), "{reasons:?}");
+    for module in [
+        "(func (param externref))",
+        "(func (result externref) unreachable)",
+        "(global (mut externref) (ref.null extern))",
+        "(table 1 externref)",
+        r#"(import "a" "b" (table 1 externref))"#,
+    ] {
+        assert_eq!(of_module(module), [Reason::ExternalReference], "{module}");
+    }
+    assert!(Reason::ExternalReference.to_string().contains("`externref`"));
 }
 
 #[test]
