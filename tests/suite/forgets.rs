@@ -149,18 +149,21 @@ fn one_version_is_forgotten_and_no_rewind_brings_it_back() {
 fn a_folder_is_forgotten_with_what_was_in_it() {
     let bed = Bed::new(&["notes"]);
     bed.create("a", "notes");
+    let folder = bed.path("in");
+    std::fs::create_dir_all(folder.join("deep")).expect("folders");
+    for name in ["now", "deep/now", "gone"] {
+        std::fs::write(folder.join(name), MARKER).expect("a file");
+    }
     for zone in ["memory/semantic", "workspace"] {
-        for name in ["in/now", "in/deep/now", "in/gone", "in/moved", "out"] {
-            let text = if name.starts_with("in/") && name != "in/moved" { MARKER } else { "kept" };
-            put(&bed, &format!("a:/{zone}/{name}"), text);
-        }
+        let inside = format!("a:/{zone}/in");
+        bed.ok(["zone".as_ref(), "put".as_ref(), OsStr::new(&inside), folder.as_os_str()]);
+        put(&bed, &format!("a:/{zone}/out"), "kept");
         bed.send("a", "list");
         bed.ok(["zone", "rm", &format!("a:/{zone}/in/gone")]);
         bed.send("a", "list");
-        let folder = format!("a:/{zone}/in");
-        bed.refused(["zone", "forget", "--yes", &folder], &["is a folder", "-r"]);
-        let told = bed.json(["zone", "forget", "--yes", "-r", &folder]);
-        assert_eq!((&told["contents"], &told["erased_from_files"]), (&4.into(), &true.into()), "{told}");
+        bed.refused(["zone", "forget", "--yes", &inside], &["is a folder", "-r"]);
+        let told = bed.json(["zone", "forget", "--yes", "-r", &inside]);
+        assert_eq!((&told["contents"], &told["erased_from_files"]), (&3.into(), &true.into()), "{told}");
         assert_eq!(bed.ok(["zone", "cat", &format!("a:/{zone}/out")]), "kept");
     }
     assert_eq!(found(&bed.store()), [""; 0]);
@@ -169,8 +172,8 @@ fn a_folder_is_forgotten_with_what_was_in_it() {
     // what agents share
     let notes = crate::bed::guest("notes");
     bed.ok(["new".as_ref(), "--zone".as_ref(), "team=/team".as_ref(), "b".as_ref(), notes.as_os_str()]);
-    put(&bed, "@team:/in/one", MARKER);
-    put(&bed, "@team:/in/deep/two", MARKER);
+    bed.ok(["zone".as_ref(), "put".as_ref(), OsStr::new("@team:/in"), folder.as_os_str()]);
+    bed.refused(["zone", "forget", "--yes", "-r", "@team:/"], &["is a zone"]);
     bed.refused(["zone", "forget", "--yes", "@team:/in"], &["is a folder", "-r"]);
     bed.ok(["zone", "forget", "--yes", "-r", "@team:/in"]);
     assert_eq!(found(&bed.store()), [""; 0]);

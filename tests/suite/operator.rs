@@ -376,3 +376,24 @@ fn a_zone_that_is_full_gets_another_quota() {
     bed.refused(["zone", "quota", "n:/workspace", "1M", "bytes=2M"], &["twice"]);
     assert_eq!(bed.run(["zone", "quota", "n:/workspace", "files=3"]).status, Some(2));
 }
+
+#[test]
+fn what_a_failed_turn_left_is_not_said_to_be_the_operators() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    bed.send("a", "note one");
+    let last = || {
+        let all = bed.json(["generations", "a"]);
+        all.as_array().and_then(|all| all.last()).map(|it| it["cause"].clone()).expect("a generation")
+    };
+    let ran = bed.run(["send", "a", "panic"]);
+    assert_ne!(ran.status, Some(0), "{ran}");
+    // its logs stay, and the fork has them
+    bed.ok(["fork", "a", "b"]);
+    assert_eq!(last(), "after a failed turn");
+    bed.send("a", "note two");
+    let local = bed.file("local", "text");
+    bed.ok(["zone".as_ref(), "put".as_ref(), "a:/workspace/file".as_ref(), local.as_os_str()]);
+    bed.ok(["fork", "a", "c"]);
+    assert_eq!(last(), "operator");
+}

@@ -155,7 +155,7 @@ pub async fn export(host: &Host, a: &ExportArguments) -> anyhow::Result<u8> {
         if a.moves { host.export_move(&agent, to, || Ok(())).await } else { host.export(&agent, to).await };
     let report = made.map_err(|e| {
         let e = anyhow::Error::new(e);
-        let e = if a.moves { e.context(format!("{} was not moved, and goes on here", a.agent)) } else { e };
+        let e = if a.moves { e.context("it was not moved, and goes on here") } else { e };
         e.context(OfAgent(a.agent.clone()))
     })?;
     if a.to.as_os_str() != "-" {

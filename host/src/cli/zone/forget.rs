@@ -57,6 +57,7 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
         return shared(host, mount.zone, &format!("@{}:", spec.name), &path, &options).await;
     }
     let target = format!("{}:{}/{path}", place.name, spec.mount);
+    expect_path(&path, &target)?;
     let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
     let what = if let Some(version) = options.version {
         let versions = vec![(version_at(&agent, zone, &path, &target, Version(version))?, Version(version))];
@@ -89,11 +90,13 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
     tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
 }
 
+/// Refuses a whole zone.
+fn expect_path(path: &str, target: &str) -> anyhow::Result<()> {
+    if path.is_empty() { bail!("{target} is a zone: name a file or a folder in it") } else { Ok(()) }
+}
+
 /// The files that a path stands for, or stood for in a generation.
 fn files(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<BTreeSet<Inode>> {
-    if path.is_empty() {
-        bail!("{target} is a zone: name a file in it");
-    }
     let access = Access::new(Principal::Host, Timestamp::now());
     let at = |z: &Zone| match z.stat_at(access, Inode::ROOT, path.as_bytes(), false) {
         Ok(stat) => Ok(Some(stat)),
@@ -174,6 +177,7 @@ async fn finish(host: &Host, target: &str, options: &Options) -> anyhow::Result<
 /// Forgets a file of a zone that agents share, which has no generations.
 async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Options) -> anyhow::Result<u8> {
     let target = format!("{zone}/{path}");
+    expect_path(path, &target)?;
     if options.turns.is_some() {
         bail!("{target}: a shared zone has no turns");
     }
