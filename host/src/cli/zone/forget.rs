@@ -92,7 +92,8 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
 
 /// Refuses a whole zone.
 fn expect_path(path: &str, target: &str) -> anyhow::Result<()> {
-    if path.is_empty() { bail!("{target} is a zone: name a file or a folder in it") } else { Ok(()) }
+    anyhow::ensure!(!path.is_empty(), "{target} is a zone: name a file or a folder in it");
+    Ok(())
 }
 
 /// The files that a path stands for, or stood for in a generation.
