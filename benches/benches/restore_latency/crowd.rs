@@ -31,6 +31,16 @@ fn proportional() -> anyhow::Result<u64> {
     Ok(kib << 10)
 }
 
+/// The same once the allocator has given back what it has free: whoever comes then does not find it.
+fn settled() -> anyhow::Result<u64> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    proportional()
+}
+
 /// What instances of plain wasmtime take, where so many are in memory: that of each component once. None has run but
 /// for what its instantiation runs.
 pub fn plain(bench: &mut Bench, plans: &[Plan], count: usize) -> anyhow::Result<()> {
@@ -45,7 +55,7 @@ pub fn plain(bench: &mut Bench, plans: &[Plan], count: usize) -> anyhow::Result<
         seen.push(plan.language);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let peer = Peer::new(&plan.component)?;
-        let before = proportional()?;
+        let before = settled()?;
         let mut kept = Vec::with_capacity(count);
         runtime.block_on(async {
             for _ in 0..count {
@@ -66,11 +76,11 @@ pub fn alive(bench: &mut Bench, bed: &Bed, subject: &Subject, count: usize) -> a
         return Ok(());
     }
     let parent = bed.host()?.agent(subject.name)?;
-    let alone = proportional()?;
+    let alone = settled()?;
     let begun = Instant::now();
     let forks = bed.wait(parent.fork(&names(subject, "crowd", count)?, None))?;
     bench.samples(format!("fork, durable, each of {count}"), subject.label, [begun.elapsed() / count as u32]);
-    let before = proportional()?;
+    let before = settled()?;
     let mut took = Vec::with_capacity(count);
     let woken = bed.wait(async {
         for fork in &forks {

@@ -1,10 +1,12 @@
 //! Generations: a turn's end writes one with the pages that changed, pause and rewind write a record.
 
+use std::io::IoSlice;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::ensure;
 use dormouse::agent::TurnReport;
+use dormouse::image::PAGE;
 use dormouse::{Agent, Event};
 use dormouse_benches::bed::Bed;
 use dormouse_benches::bench::{Bench, Timed};
@@ -23,6 +25,9 @@ pub fn changed(percent: u64, how: &str) -> String {
 pub fn touched(pages: usize) -> String {
     format!("turn, the first after a warm resume, {pages} pages written{IN_MEMORY}")
 }
+
+/// Pages of a file that a turn's image is appended to.
+const PAGES_PER_FILE: usize = 4096;
 
 /// How rows are called whose store is in memory.
 pub const IN_MEMORY: &str = ", store in memory";
@@ -71,6 +76,36 @@ pub fn turns(bench: &mut Bench, bed: &Bed, subject: &Subject, how: &str) -> anyh
         });
     }
     bed.wait(agent.sleep());
+    Ok(())
+}
+
+/// What the system takes for the pages of such turns: a write of as many to the end of a file, one call for 256, without
+/// a sync.
+fn bare_writes(bench: &mut Bench, place: &Path, subject: &Subject) -> anyhow::Result<()> {
+    let file = tempfile::tempfile_in(place)?;
+    for percent in [1, 10] {
+        let count = (subject.pages * percent / 100) as usize;
+        let mut pages = vec![[1_u8; PAGE]; count];
+        let mut at = 0;
+        bench.each(&format!("a bare write of the pages of {percent}%{IN_MEMORY}"), subject.label, || {
+            // as a pages file, which another follows
+            if at + count > PAGES_PER_FILE {
+                file.set_len(0)?;
+                at = 0;
+            }
+            for page in &mut pages {
+                page[0] = page[0].wrapping_add(1);
+            }
+            let begun = Instant::now();
+            for some in pages.chunks(256) {
+                let slices: Vec<_> = some.iter().map(|page| IoSlice::new(page)).collect();
+                let written = rustix::io::pwritev(&file, &slices, (at * PAGE) as u64)?;
+                ensure!(written == some.len() * PAGE, "only {written} bytes were written");
+                at += some.len();
+            }
+            Ok(begun.elapsed())
+        });
+    }
     Ok(())
 }
 
@@ -131,6 +166,7 @@ pub fn without_sync(bench: &mut Bench) -> anyhow::Result<()> {
             }
         };
         turns(bench, &bed, &subject, IN_MEMORY)?;
+        bare_writes(bench, place, &subject)?;
         pause(bench, &bed, &subject, IN_MEMORY)?;
         touches(bench, &bed, &subject)?;
     }
