@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dormouse::{Agent, AgentName, AgentOptions, Event, Host};
+use dormouse::{Agent, AgentError, AgentName, AgentOptions, Event, Host, HostOptions};
 
 use crate::bed::{Bed, guest};
 
@@ -10,6 +10,9 @@ use crate::bed::{Bed, guest};
 fn forks() -> usize {
     std::env::var("DORMOUSE_FORKS").map_or(1000, |text| text.parse().expect("a number"))
 }
+
+/// So many a process may have in a test that has them used up.
+const MAPPINGS: u64 = 2_000;
 
 async fn send(agent: &Agent, text: &str) -> String {
     let event = Event::message(text).expect("an event");
@@ -88,4 +91,59 @@ fn a_thousand_forks_are_alive_and_differ_only_where_they_wrote() {
     assert_eq!(bed.json(["ps"]).as_array().map(Vec::len), Some(count + 1));
     assert_eq!(bed.send("fork-5", "list"), "1. one\n2. two\n3. of fork 5");
     assert_eq!(bed.send(&format!("fork-{}", count - 1), "list"), "1. one\n2. two");
+}
+
+/// In a process of its own: the mappings of others count.
+#[test]
+fn agents_go_to_sleep_before_the_process_has_no_mappings_left() {
+    let this = std::env::current_exe().expect("this program");
+    let alone = ["--ignored", "--exact", "crowd::agents_go_to_sleep_in_a_process_of_their_own"];
+    let ran = std::process::Command::new(this).args(alone).output().expect("a process");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "another test runs it, alone in its process"]
+fn agents_go_to_sleep_in_a_process_of_their_own() {
+    let bed = Bed::new(&["notes"]);
+    let host = Host::open(HostOptions { mappings: Some(MAPPINGS), warm_slots: 0, ..bed.options() });
+    let host = host.expect("the host");
+    let mappings = || {
+        let limits = host.process_limits().expect("the limits");
+        limits.iter().find(|limit| limit.what == "memory mappings").expect("mappings").used
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let component = std::fs::read(guest("notes")).expect("the component");
+        let name = |text: String| AgentName::new(&text).expect("a name");
+        let parent =
+            host.create(&name("parent".into()), &component, AgentOptions::default()).await.expect("an agent");
+        send(&parent, "note one").await;
+        let names: Vec<_> = (0..1_000).map(|n| name(format!("fork-{n}"))).collect();
+        let forks = parent.fork(&names, None).await.expect("the forks");
+        let mut most = 0;
+        for fork in &forks {
+            fork.resume().await.expect("a fork alive, though others went to sleep for it");
+            most = most.max(mappings());
+        }
+        assert!(most > MAPPINGS * 4 / 5 && most < MAPPINGS, "{most} at most");
+        assert_eq!(send(&forks[0], "list").await, "1. one", "one that sleeps comes back");
+    });
+}
+
+#[test]
+fn an_agent_for_which_there_is_no_mapping_left_is_refused_with_the_remedy() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let few = HostOptions { mappings: Some(20), ..bed.options() };
+    runtime.block_on(async {
+        let host = Host::open(few).expect("the host");
+        let refused = host.agent("n").expect("n").resume().await;
+        assert!(matches!(refused, Err(AgentError::Mappings { limit: 20, .. })), "{refused:?}");
+        host.close().expect("closed");
+        let host = Host::open(bed.options()).expect("the host");
+        host.agent("n").expect("n").resume().await.expect("alive");
+    });
 }

@@ -55,7 +55,7 @@ fn a_page_that_cannot_be_read_costs_the_turn_and_nobody_else() {
         assert_eq!(files.len(), 1, "n has a flat image of its own: {files:?}");
         files.iter().for_each(cut_off);
         let failed = send(&n, "list").await;
-        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        assert!(matches!(failed, Err(AgentError::ImageRead { .. })), "{failed:?}");
         let listed = text(send(&other, "list").await.expect("another agent's turn"));
         assert_eq!(listed.lines().count(), 30);
         // the archive has it
@@ -176,7 +176,7 @@ fn a_run_on_an_unreadable_image_leaves_nothing_and_the_next_has_another() {
         assert_eq!(outcome.status, Ok(0));
         cut_off(&file);
         let failed = agent.run(run("two\n"), std::future::pending()).await;
-        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        assert!(matches!(failed, Err(AgentError::ImageRead { .. })), "{failed:?}");
         // one that nobody waits for either
         cut_off(&file);
         tokio::select! {
@@ -214,11 +214,93 @@ fn a_fork_whose_parents_file_has_lost_blocks_goes_on_from_the_archive() {
         let len = fs::metadata(&files[0]).expect("the image").len();
         cut_off(&files[0]);
         let failed = send(&child, "list").await;
-        assert!(matches!(failed, Err(AgentError::ImageRead(_))), "{failed:?}");
+        assert!(matches!(failed, Err(AgentError::ImageRead { .. })), "{failed:?}");
         // as long as it was, and without what it held
         File::options().write(true).open(&files[0]).and_then(|file| file.set_len(len)).expect("its length");
         for _ in 0..2 {
             assert_eq!(text(send(&child, "list").await.expect("a turn")), listed);
         }
     });
+}
+
+/// Puts other bytes in the place of `word` in every image file that has it and of which `is_meant` holds.
+fn rot(bed: &Bed, is_meant: impl Fn(&str) -> bool, word: &str, with: &str) {
+    let (mut hit, word, with) = (0, word.as_bytes(), with.as_bytes());
+    for entry in fs::read_dir(bed.store().join("images")).expect("the images") {
+        let path = entry.expect("an image").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !name.ends_with(".flat") || !is_meant(name) {
+            continue;
+        }
+        let mut bytes = fs::read(&path).expect("an image file");
+        while let Some(at) = bytes.windows(word.len()).position(|it| it == word) {
+            bytes[at..at + with.len()].copy_from_slice(with);
+            hit += 1;
+        }
+        fs::write(&path, bytes).expect("damage");
+    }
+    assert!(hit > 0, "no image has it");
+}
+
+fn is_of_an_agent(name: &str) -> bool {
+    !name.starts_with("genesis-")
+}
+
+fn is_genesis(name: &str) -> bool {
+    name.starts_with("genesis-")
+}
+
+const ROTTEN: [&str; 3] =
+    ["could not be read from its image", "nothing of the turn", "does not match its checksum"];
+
+#[test]
+fn a_page_that_is_not_what_it_was_costs_the_turn_that_used_it_and_goes_no_further() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    (0..30).for_each(|n| drop(bed.send("n", &format!("note MAGENTA {n} {}", "x".repeat(3_000)))));
+    bed.ok(["pause", "n"]);
+    let listed = bed.send("n", "list");
+    bed.ok(["pause", "n"]);
+    // read by the guest, or only written to, or by a fork
+    for turn in ["list", "note more"] {
+        let before = bed.json(["generations", "n"]);
+        rot(&bed, is_of_an_agent, "MAGENTA", "NAGENTA");
+        let told = bed.refused(["send", "n", turn], &ROTTEN);
+        assert!(told.contains("`n`, as of generation") && told.contains(".flat"), "{told}");
+        assert_eq!(bed.json(["generations", "n"]), before, "no generation came of it");
+        assert_eq!(bed.send("n", "list"), listed, "the archive has it");
+        bed.ok(["pause", "n"]);
+    }
+    rot(&bed, is_of_an_agent, "MAGENTA", "NAGENTA");
+    bed.ok(["fork", "n", "child"]);
+    bed.refused(["send", "child", "list"], &ROTTEN);
+    assert_eq!(bed.send("child", "list"), listed);
+    // what the parent lies on is still what it was made
+    bed.run(["fsck", "--repair"]);
+    bed.ok(["fsck"]);
+    assert_eq!(bed.send("n", "list"), listed);
+}
+
+#[test]
+fn a_command_whose_genesis_is_not_what_it_was_runs_on_another() {
+    let bed = Bed::new(&["hello-command"]);
+    let program = crate::bed::guest("hello-command");
+    let run_it = || bed.run(["run".as_ref(), "--name".as_ref(), "h".as_ref(), program.as_os_str()]);
+    let first = run_it();
+    assert_eq!(first.status, Some(0), "{first}");
+    rot(&bed, is_genesis, "hello, ", "HELLX, ");
+    let ran = run_it();
+    assert_eq!(ran.status, Some(1), "{ran}");
+    ran.assert_one_message(&ROTTEN);
+    let again = run_it();
+    assert_eq!((again.status, again.out.as_str()), (Some(0), "hello, world: visit 2\n"));
+    bed.ok(["fsck"]);
+    rot(&bed, is_genesis, "hello, ", "HELLX, ");
+    let found = bed.run(["fsck"]);
+    assert_eq!(found.status, Some(1), "{found}");
+    assert!(found.out.contains("does not match its checksum (genesis of the component of h)"), "{found}");
+    let mended = bed.run(["fsck", "--repair"]);
+    assert!(mended.out.contains("repaired: the genesis image was made again"), "{mended}");
+    bed.ok(["fsck"]);
+    assert_eq!(run_it().out, "hello, world: visit 3\n");
 }

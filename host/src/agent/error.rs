@@ -106,9 +106,21 @@ pub enum AgentError {
         /// Which.
         generation: GenerationNumber,
     },
-    /// A page of the memory image could not be read while the guest ran. Nothing of the turn took effect.
-    #[error("the agent's memory could not be read from its image, and nothing of the turn took effect")]
-    ImageRead(#[source] ImageError),
+    /// A page of the memory image could not be read while the guest ran, or was not what it had been. Nothing of the turn
+    /// took effect.
+    #[error(
+        "the memory of `{agent}`, as of generation {generation}, could not be read from its image, and nothing of the \
+         turn took effect"
+    )]
+    ImageRead {
+        /// The agent's name.
+        agent: String,
+        /// Its head.
+        generation: GenerationNumber,
+        /// The file, and what is wrong with it.
+        #[source]
+        source: ImageError,
+    },
     /// An image file is missing or damaged, and there is nothing to make it of.
     #[error("generation {generation} cannot be brought back: {reason}")]
     ImageLost {
@@ -161,6 +173,17 @@ pub enum AgentError {
     /// A limit of processor time under which no turn could begin.
     #[error("a turn needs some processor time: give more than 0 seconds")]
     NoTime,
+    /// The process has nearly as many memory mappings as it may have, and no agent is left that could go to sleep.
+    #[error(
+        "the process has {used} of {limit} memory mappings, and an agent in memory takes about eight: raise the limit \
+         with `sysctl vm.max_map_count=N`, or let agents sleep"
+    )]
+    Mappings {
+        /// Mappings that there are.
+        used: u64,
+        /// How many there may be.
+        limit: u64,
+    },
     /// A payload over the limit.
     #[error("the payload has {len} bytes, an event at most {limit}")]
     PayloadTooLarge {

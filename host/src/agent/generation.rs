@@ -10,6 +10,7 @@ use super::standing::Identity;
 use super::template::Genesis;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::code::metered;
+use crate::host::Room;
 use crate::image::{FlatName, Image};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
@@ -76,8 +77,10 @@ impl Agent {
             });
         }
         let (standing, image) = self.standing().await?;
-        self.host.headroom.note_start();
-        let (mut live, warm) = standing.template.slot(&image, &self.host).await?;
+        if let Room::Short(_) = self.host.headroom.note_start() {
+            self.host.make_room().await?;
+        }
+        let (mut live, warm) = standing.template.slot(&image, standing.agent.limits, &self.host).await?;
         let started = Instant::now();
         let starts = standing.about.starts + 1;
         let mut state = self.state(&standing.agent, &standing.about, starts);

@@ -9,7 +9,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::AgentError;
 use crate::code::{CpuTime, OutOfTime, SlotEngine};
 use crate::component::{LOAD_ALL, LOAD_BLOCK, load_export, save_export};
-use crate::image::{Image, PAGE, Ready, SlotMemory, Small, with_memories};
+use crate::image::{Image, ImageError, PAGE, Ready, SlotMemory, Small, with_memories};
 use crate::wasi::{GuestState, MemoryLimits};
 
 /// A wasmtime instance with the memories that are its own. Dropped, it gives them back.
@@ -52,7 +52,12 @@ impl Live {
             Ok(UpdateDeadline::YieldCustom(1, guest.data_mut().cpu.tick(&fair)?))
         });
         let (instance, memories) = with_memories(pre.instantiate_async(&mut store)).await;
-        let instance = instance.map_err(|e| instantiate(&e))?;
+        let instance = instance.map_err(|e| match store.data().limits {
+            MemoryLimits { refused: Some(needed), memory, .. } => {
+                AgentError::MemoryLimit { needed: needed as u64, limit: memory as u64 }
+            }
+            _ => instantiate(&e),
+        })?;
         let mut save = Vec::with_capacity(accessors.len());
         let mut load = Vec::with_capacity(accessors.len());
         for accessor in accessors {
@@ -84,7 +89,8 @@ impl Live {
     /// About what it takes by itself: pages that were written, when that was last looked at, and what goes with an instance.
     /// Bytes.
     pub fn private_bytes(&self) -> u64 {
-        INSTANCE + self.memories.iter().map(|memory| (memory.written() * PAGE) as u64).sum::<u64>()
+        let tables = self.store.data().limits.tables as u64;
+        INSTANCE + tables + self.memories.iter().map(|memory| (memory.written() * PAGE) as u64).sum::<u64>()
     }
 
     /// Whether it was made ready for images that lie on the same file.
@@ -97,9 +103,14 @@ impl Live {
         let as_large = self.fits_exactly(image);
         // SAFETY: this instance is owned here, and no call of it is under way.
         let mask = unsafe { image.map_over(&self.memories, self.ready())? };
+        let tables = self.store.data().limits.tables;
         *self.store.data_mut() = state;
         self.store.data_mut().memories.clone_from(&self.memories);
-        self.store.data_mut().limits.used = self.memories.iter().map(|m| m.len()).sum();
+        let limits = &mut self.store.data_mut().limits;
+        (limits.used, limits.tables) = (self.memories.iter().map(|m| m.len()).sum(), tables);
+        if let Some(needed) = limits.used.checked_add(tables).filter(|needed| *needed > limits.memory) {
+            return Err(AgentError::MemoryLimit { needed: needed as u64, limit: limits.memory as u64 });
+        }
         self.store.set_epoch_deadline(1);
         if as_large && mask == 0 {
             // sizes and globals are as they were loaded when the instance was made ready
@@ -109,9 +120,14 @@ impl Live {
         if self.is_unreadable() { Err(AgentError::Image(image.unreadable())) } else { Ok(()) }
     }
 
-    /// Whether a page of its memory could not be read, so that nothing it did may be committed.
+    /// Whether it is known that a page of its memory could not be read, so that nothing it did may be committed.
     pub fn is_unreadable(&self) -> bool {
-        self.store.data().is_unreadable()
+        self.memories.iter().any(|memory| memory.is_unreadable())
+    }
+
+    /// What is wrong with the image beneath it, as far as it was used: see [`SlotMemory::look`].
+    pub fn look(&self) -> Option<ImageError> {
+        self.memories.iter().find_map(|memory| memory.look())
     }
 
     fn ready(&self) -> Option<Ready<'_>> {
@@ -158,7 +174,10 @@ impl Live {
             && unsafe { image.copy_small(index, memory)? }
         {
             // the limits of whoever comes are his, and are looked at when he does
-            self.store.data_mut().limits = MemoryLimits::new(usize::MAX, usize::MAX);
+            let limits = &mut self.store.data_mut().limits;
+            let tables = limits.tables;
+            *limits = MemoryLimits::new(usize::MAX, usize::MAX);
+            limits.tables = tables;
             self.load(LOAD_ALL).await?;
             self.loaded = true;
         }

@@ -12,7 +12,7 @@ use super::generation::await_done;
 use super::turn::failed;
 use super::{Agent, AgentError, Live, Place};
 use crate::code::metered;
-use crate::image::{FlatName, ImageStore, SlotMemory};
+use crate::image::{FlatName, ImageError, ImageStore};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::wasi::{Exit, GuestState, HandleTable, Lifecycle, LiveOutside, Mounts, Start, Stdio};
 
@@ -46,10 +46,10 @@ enum Ended {
     Stopped(AgentError),
 }
 
-/// The memory of a run, of which is asked in the end whether all of it could be read: also where nobody waits for the run
-/// any more, and the next who comes to the agent settles it.
+/// The instance of a run, of which is asked in the end whether all that was used of its memory could be read: also where
+/// nobody waits for the run any more, and the next who comes to the agent settles it.
 struct Asked {
-    memories: Vec<Arc<SlotMemory>>,
+    live: Option<Live>,
     images: Arc<ImageStore>,
     /// What the memory is mapped from.
     base: FlatName,
@@ -57,15 +57,19 @@ struct Asked {
 }
 
 impl Asked {
-    fn is_unreadable(&self) -> bool {
-        self.memories.iter().any(|memory| memory.is_unreadable())
+    /// Ends the instance. Gives what is wrong with the image beneath it, as far as it was used.
+    fn end(&mut self) -> Option<ImageError> {
+        let wrong = self.live.take().and_then(|live| live.look());
+        if wrong.is_some() {
+            self.images.note_unreadable(&self.base);
+        }
+        wrong
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if self.is_unreadable() {
-            self.images.note_unreadable(&self.base);
+        if self.end().is_some() {
             self.place.note_unreadable();
         }
     }
@@ -113,25 +117,21 @@ impl Agent {
             } else {
                 state.table = genesis.handles.clone();
                 state.attach(self.disk.clone(), &mounts, false)?;
-                let (mut live, _) = template.slot(&genesis.image, &self.host).await?;
+                let (mut live, _) = template.slot(&genesis.image, limits, &self.host).await?;
                 live.restore(&genesis.image, state).await?;
                 Ok(live)
             }
         };
-        // known also when the instance has gone with what it was called by, and asked whatever becomes of that
+        // it outlives its call, and is asked whatever becomes of that
         let mut asked = Asked {
-            memories: Vec::new(),
+            live: None,
             images: self.host.images.clone(),
             base: genesis.image.reference().base().clone(),
             place: self.place.clone(),
         };
         let ended = {
             // also what its instantiation computes
-            let whole = metered(time, async {
-                let live = made.await?;
-                asked.memories.clone_from(&live.memories);
-                Ok(call_run(live).await)
-            });
+            let whole = metered(time, async { Ok(call_run(asked.live.insert(made.await?)).await) });
             let limit = options.timeout;
             let timeout = async {
                 match limit {
@@ -145,14 +145,20 @@ impl Agent {
                 () = timeout => Ok(Ended::Stopped(AgentError::Timeout(limit.unwrap_or_default()))),
             }
         };
-        let ended = match ended {
-            Ok(_) if asked.is_unreadable() => Err(AgentError::ImageRead(genesis.image.unreadable())),
-            ended => ended,
+        let ended = match asked.end() {
+            Some(wrong) => Err(self.not_read(genesis.image.reference().base(), wrong)),
+            None => ended,
         };
         let ended = match ended {
             Ok(ended) => ended,
             Err(e) => {
                 self.abandon().await?;
+                if let AgentError::ImageRead { source, .. } = &e
+                    && let Err(not) = self.mend_genesis(&template, source).await
+                {
+                    // the next run tries again, and is told
+                    tracing::warn!("the genesis image was not made again: {}", zone_vfs::told(&not));
+                }
                 return Err(e);
             }
         };
@@ -163,7 +169,6 @@ impl Agent {
             self.abandon().await?;
         }
         self.disk.release()?;
-        drop(asked);
         drop(running);
         result
     }
@@ -222,8 +227,8 @@ impl Agent {
     }
 }
 
-async fn call_run(mut live: Live) -> Ended {
-    let run = match run_export(&mut live) {
+async fn call_run(live: &mut Live) -> Ended {
+    let run = match run_export(live) {
         Ok(run) => run,
         Err(e) => return Ended::Stopped(e),
     };

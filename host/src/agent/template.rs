@@ -172,7 +172,7 @@ impl Template {
     /// Makes warm slots until `count` stand ready for an image like this one.
     pub async fn prepare(&self, image: &Image, count: usize) -> Result<(), AgentError> {
         for _ in self.warm.ready(image)..count.min(MAX_READY) {
-            let mut live = self.cold().await?;
+            let mut live = self.cold(self.limits).await?;
             live.make_ready(image).await?;
             self.warm.order(live);
         }
@@ -188,7 +188,7 @@ impl Template {
     async fn fill(&self, image: &Image, pressure: &Pressure) {
         while let Some(share) = self.warm.next() {
             let made = async {
-                let mut live = self.cold().await?;
+                let mut live = self.cold(self.limits).await?;
                 live.make_ready(image).await?;
                 Ok::<_, AgentError>(live)
             };
@@ -217,9 +217,10 @@ impl Template {
         }
     }
 
-    /// A fresh instance of the restore variant.
-    pub async fn cold(&self) -> Result<Live, AgentError> {
-        Live::new(&self.restore, &self.engine, &self.accessors, GuestState::default()).await
+    /// A fresh instance of the restore variant, within `limits`.
+    pub async fn cold(&self, limits: MemoryLimits) -> Result<Live, AgentError> {
+        let state = GuestState { limits, ..GuestState::default() };
+        Live::new(&self.restore, &self.engine, &self.accessors, state).await
     }
 
     /// A fresh instance over which `image` can be mapped: one that stood ready, best for just such an
@@ -227,6 +228,7 @@ impl Template {
     pub async fn slot(
         self: &Arc<Self>,
         image: &Image,
+        limits: MemoryLimits,
         host: &Arc<HostShared>,
     ) -> Result<(Live, bool), AgentError> {
         let Taken { live, fill } = self.warm.take(image);
@@ -237,7 +239,7 @@ impl Template {
         }
         match live {
             Some(live) => Ok((live, true)),
-            None => Ok((self.cold().await?, false)),
+            None => Ok((self.cold(limits).await?, false)),
         }
     }
 }

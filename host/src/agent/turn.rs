@@ -9,9 +9,9 @@ use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 
 use super::bindings::{AgentWorld, WitEvent};
 use super::generation::await_done;
-use super::{Agent, AgentError, Running};
+use super::{Agent, AgentError, Running, Template};
 use crate::code::{OutOfTime, metered};
-use crate::image::FlatName;
+use crate::image::{FlatName, ImageError};
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
 use crate::upkeep::When;
@@ -122,8 +122,9 @@ impl Agent {
                 () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
             }
         };
-        // whatever came of it
-        if let Some(e) = running.as_ref().and_then(|now| self.unreadable(now)) {
+        // a turn that has come to its end is looked at behind it, beside what others do
+        let looked_at = running.as_ref().filter(|now| called.is_err() || now.live.is_unreadable());
+        if let Some(e) = looked_at.and_then(|now| self.unreadable(now)) {
             return Err(self.give_up(&mut running, e).await);
         }
         let reply = match called {
@@ -167,7 +168,9 @@ impl Agent {
         let (now, about) = self.capture(now, Start::Resumed).await?;
         let imaging = began.elapsed();
         // it has read what the guest has not
-        if let Some(e) = self.unreadable(&now) {
+        if now.live.is_unreadable()
+            && let Some(e) = self.unreadable(&now)
+        {
             return Err(e);
         }
         let outcome = match reply {
@@ -189,14 +192,18 @@ impl Agent {
         Ok((number, imaging))
     }
 
-    /// That a page of the instance's memory could not be read, where that is so; the file is then looked at anew before
-    /// it is used again.
+    /// That a page which the instance has used could not be read, or is not what it was, where that is so; the file is
+    /// then looked at anew before it is used again.
     pub(super) fn unreadable(&self, now: &Running) -> Option<AgentError> {
-        now.live.is_unreadable().then(|| {
-            self.host.images.note_unreadable(&now.mapped);
-            self.place.forget_standing();
-            AgentError::ImageRead(now.image.unreadable())
-        })
+        now.live.look().map(|source| self.not_read(&now.mapped, source))
+    }
+
+    /// Notes what is wrong with the file that a memory is mapped from.
+    pub(super) fn not_read(&self, mapped: &FlatName, source: ImageError) -> AgentError {
+        self.host.images.note_unreadable(mapped);
+        self.place.forget_standing();
+        let agent = self.disk.info().map(|info| info.name).unwrap_or_default();
+        AgentError::ImageRead { agent, generation: self.disk.head(), source }
     }
 
     /// Takes the image of a live instance whose globals have been saved.
@@ -208,10 +215,14 @@ impl Agent {
         let images = self.host.images.clone();
         let agent = self.disk.id().0;
         let next = self.disk.next_generation();
+        let mapped = running.mapped.clone();
         // to hand it to another thread takes as long as a small image does
         let here = running.live.private_bytes() <= IMAGED_HERE && self.disk.is_alone();
         let take = move || {
             let mut now = running;
+            if let Some(wrong) = now.live.look() {
+                return Ok(Err(wrong));
+            }
             let flat = FlatName::Generation(agent, next.0);
             // SAFETY: the instance is owned here, and no call of it is under way.
             let image = unsafe { images.capture(&now.live.memories, &now.image, agent, &flat)? };
@@ -227,9 +238,10 @@ impl Agent {
                 next_start,
             };
             now.image = image;
-            Ok((now, about))
+            Ok::<_, AgentError>(Ok((now, about)))
         };
-        if here { take() } else { threads::run(take).await? }
+        let taken = if here { take()? } else { threads::run(take).await?? };
+        taken.map_err(|wrong| self.not_read(&mapped, wrong))
     }
 
     /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and
@@ -245,11 +257,50 @@ impl Agent {
         }
     }
 
+    /// Has the file made again of which a page was not what it had been, as far as that can be done: the next to come, in
+    /// this process or another, finds it whole.
+    async fn mend(&self, lost: &ImageError) {
+        let made = async {
+            let head = self.generation_about(&self.disk.generation(self.disk.head())?)?;
+            self.mend_genesis(&*self.template_of(&head.component).await?, lost).await?;
+            let (_, image) = self.standing().await?;
+            let flat = FlatName::Generation(self.disk.id().0, self.disk.head().0);
+            if image.reference().base() == &flat || lost.file() != Some(&flat.to_string()) {
+                return Ok(());
+            }
+            // it was made of files that may be there
+            let (images, made_of) = (self.host.images.clone(), image.clone());
+            match threads::run(move || images.flatten(&made_of, &flat)).await? {
+                Err(e) if e.is_lost() => {
+                    self.host.make_again(&self.disk, self.disk.head(), image.reference(), e).await
+                }
+                made => Ok(made?),
+            }
+        };
+        if let Err(e) = made.await {
+            // whoever comes next is told
+            tracing::warn!("what a turn could not be taken on was not made again: {}", zone_vfs::told(&e));
+        }
+    }
+
+    /// Makes the genesis image of a component anew where that is the file that is `lost`.
+    pub(super) async fn mend_genesis(
+        &self,
+        template: &Template,
+        lost: &ImageError,
+    ) -> Result<(), AgentError> {
+        let name = FlatName::Genesis(template.key).to_string();
+        if lost.file() == Some(&name) { template.genesis_again(&self.host.images).await } else { Ok(()) }
+    }
+
     /// A commit was refused (a full disk, say): nothing of the turn took effect.
     pub(super) async fn give_up(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
         *running = None;
         if let Err(e) = self.abandon().await {
             tracing::error!("going back after a refused commit: {}", zone_vfs::told(&e));
+        }
+        if let AgentError::ImageRead { source, .. } = &reason {
+            self.mend(source).await;
         }
         reason
     }

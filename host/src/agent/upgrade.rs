@@ -117,10 +117,16 @@ impl Agent {
         };
         let anew = match made {
             Ok(anew) => anew,
+            // nothing that was done on memory that nobody could read may be kept
+            Err(e @ AgentError::ImageRead { .. }) => return Err(self.give_up(&mut running, e).await),
             Err(e) => return Err(self.fail(&mut running, e).await),
         };
         let handed_over = anew.handed_over;
-        match self.commit_upgrade(anew, &agent).await {
+        let committed = self.commit_upgrade(anew, &agent).await;
+        if let Err(AgentError::ImageRead { source, .. }) = &committed {
+            self.mend_genesis(template, source).await?;
+        }
+        match committed {
             Ok(generation) => Ok(Some(Upgraded { turn, generation, handed_over })),
             Err(e) => Err(self.give_up(&mut running, e).await),
         }
@@ -138,15 +144,16 @@ impl Agent {
         if let Some(now) = running.as_mut().filter(|_| matches!(hands_over, HandOver::Bytes(_))) {
             let time = now.live.begin_call(now.cpu_time);
             let save = metered(time.clone(), now.live.call_save());
-            let state = save.await?.map_err(|text| AgentError::Upgrade { of: "save", text })?;
+            let state = save.await;
+            if let Some(e) = self.unreadable(now) {
+                return Err(e);
+            }
+            let state = state?.map_err(|text| AgentError::Upgrade { of: "save", text })?;
             if state.len() > MAX_STATE {
                 return Err(AgentError::StateTooLarge { len: state.len(), limit: MAX_STATE });
             }
             saved = Some(state);
             computed = time.used();
-            if let Some(e) = self.unreadable(now) {
-                return Err(e);
-            }
         }
         **running = None;
         let head = self.generation_about(&self.disk.generation(self.disk.head())?)?;
@@ -167,7 +174,7 @@ impl Agent {
         } else {
             genesis.fits(&identity.limits)?;
             let begin = GenerationAbout { handles: genesis.handles.clone(), ..begin };
-            let (mut live, _) = template.slot(&genesis.image, &self.host).await?;
+            let (mut live, _) = template.slot(&genesis.image, identity.limits, &self.host).await?;
             let (state, time) = state(&begin)?;
             live.restore(&genesis.image, state).await?;
             (live, Some(genesis.image.clone()), time)
@@ -188,9 +195,12 @@ impl Agent {
         let _imaging = self.host.imaging.read().await;
         let head = self.generation_about(&self.disk.generation(self.disk.head())?)?;
         let (images, id, next) = (self.host.images.clone(), self.disk.id().0, self.disk.next_generation());
-        let (mut live, image) = threads::run(move || {
+        let taken = threads::run(move || {
             let Anew { live, over, .. } = anew;
             let flat = FlatName::Generation(id, next.0);
+            if let (Some(over), Some(wrong)) = (&over, live.look()) {
+                return Ok(Err((over.reference().base().clone(), wrong)));
+            }
             // SAFETY: the instance is owned here, and no call of it is under way.
             let image = unsafe {
                 match &over {
@@ -198,11 +208,12 @@ impl Agent {
                     None => images.capture_flat(&live.memories, &flat)?,
                 }
             };
-            Ok::<_, AgentError>((live, image))
+            Ok::<_, AgentError>(Ok((live, image)))
         })
         .await??;
+        let (mut live, image) = taken.map_err(|(mapped, wrong)| self.not_read(&mapped, wrong))?;
         if live.is_unreadable() {
-            return Err(AgentError::ImageRead(image.unreadable()));
+            return Err(self.not_read(image.reference().base(), image.unreadable()));
         }
         let state = live.store.data_mut();
         let about = GenerationAbout {

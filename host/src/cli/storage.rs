@@ -313,14 +313,17 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             told = say(format_args!("{text}"));
         }
     }
-    for damage in &images.damage {
-        let text = format!("{}@{}: {}", damage.agent, damage.generation, damage.reason);
-        let made = damage.repaired.then(|| {
-            format!(
-                "repaired: the memory of {}@{} was made again from the archive",
-                damage.agent, damage.generation
-            )
-        });
+    let geneses = images.damaged_geneses.iter().map(|damage| {
+        let text = format!("{} (genesis of the component of {})", damage.reason, damage.agent);
+        let made = "repaired: the genesis image was made again by starting the component";
+        (text, damage.repaired.then(|| made.to_owned()))
+    });
+    let generations = images.damage.iter().map(|damage| {
+        let place = format!("{}@{}", damage.agent, damage.generation);
+        let made = format!("repaired: the memory of {place} was made again from the archive");
+        (format!("{place}: {}", damage.reason), damage.repaired.then_some(made))
+    });
+    for (text, made) in geneses.chain(generations) {
         for (kind, text) in [("image", Some(text)), ("repaired", made)] {
             match text {
                 Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
@@ -331,20 +334,21 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
         }
     }
     told?;
-    let findings = report.findings + (images.damage.len() + images.components.len()) as u64;
+    let damaged_images = images.damage.len() + images.damaged_geneses.len();
+    let findings = report.findings + (damaged_images + images.components.len()) as u64;
     if a.json {
         print_json(&json!({
             "findings": found, "frames": report.frames, "bytes": report.bytes,
             "damaged_frames": report.damaged_frames, "damaged_agents": report.damaged_agents,
-            "quarantined": report.quarantined, "images": images.generations,
-            "damaged_images": images.damage.len(),
+            "quarantined": report.quarantined, "images": images.generations + images.geneses,
+            "damaged_images": damaged_images,
         }))?;
     } else {
         let frames = size(report.bytes);
         say(format_args!(
             "read {} of {frames}, and {}",
             count(report.frames, "frame"),
-            count(images.generations, "image")
+            count(images.generations + images.geneses, "image")
         ))?;
         if findings > 0 {
             let agents = report.damaged_agents;

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,41 @@ pub(super) fn code_file(variant: Variant) -> &'static str {
     }
 }
 
+/// What Rust says as it ends a process that gets no memory, before the number of bytes.
+const OUT_OF_MEMORY: &str = "memory allocation of ";
+
+/// Compilations that go on at once in a process, at most: each may take all the memory that it is allowed.
+const AT_ONCE: usize = 2;
+
+static GOING_ON: Mutex<usize> = Mutex::new(0);
+static ONE_LESS: Condvar = Condvar::new();
+
+/// One of the compilations that go on.
+struct Going;
+
+impl Going {
+    /// Waits until there are few enough, unless `stop` is set first.
+    fn begin(stop: &AtomicBool) -> Result<Self, CodeError> {
+        let mut going = GOING_ON.lock().unwrap_or_else(PoisonError::into_inner);
+        while *going >= AT_ONCE {
+            if stop.load(Ordering::Relaxed) {
+                return Err(CodeError::Stopped);
+            }
+            let waited = ONE_LESS.wait_timeout(going, Duration::from_millis(20));
+            going = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *going += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        *GOING_ON.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ONE_LESS.notify_one();
+    }
+}
+
 impl Compiler {
     /// This very program, which has to be `dormouse` or to call [`compile_child`] as it does.
     pub fn this() -> Result<Self, CodeError> {
@@ -98,6 +134,7 @@ impl Compiler {
         folder: &Path,
         stop: &AtomicBool,
     ) -> Result<(), CodeError> {
+        let _going = Going::begin(stop)?;
         let mut child = Command::new(&self.program)
             .arg(COMPILE_COMMAND)
             .arg("--memory")
@@ -152,6 +189,9 @@ impl Compiler {
             return fed.map_err(CodeError::io("handing the component to the compiler"));
         }
         let said = said.trim();
+        if said.contains(OUT_OF_MEMORY) {
+            return Err(CodeError::CompileMemory(self.limits.memory));
+        }
         Err(CodeError::Compile(if said.is_empty() {
             format!(
                 "the compiler stopped ({status}), perhaps at its limit of {} MiB of memory or at one that \

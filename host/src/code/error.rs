@@ -19,6 +19,12 @@ pub enum CodeError {
     /// Compiling took too long.
     #[error("compiling took longer than {0:?} and was stopped")]
     CompileTime(Duration),
+    /// Compiling took too much memory.
+    #[error(
+        "compiling needs more than the {} MiB of memory that are its limit: the component is too large, or made to be",
+        *.0 >> 20
+    )]
+    CompileMemory(u64),
     /// Nobody waits for the code any more.
     #[error("compiling was stopped")]
     Stopped,

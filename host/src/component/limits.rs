@@ -25,12 +25,23 @@ pub const MAX_GLOBALS: usize = 20_000;
 /// Linear memories that one instance of a component has, at all levels together.
 pub const MAX_MEMORIES: usize = 500;
 
-/// Memories and tables of one module in which tables become memories. It is the validator's own limit of memories.
+/// Memories of one module, with its tables where these become memories. It is the validator's own limit of memories.
 pub const MAX_MODULE_MEMORIES: usize = 100;
 
 /// Entries of a table that becomes a memory, and of a module's element segments together. A larger one is refused,
 /// and none grows beyond.
 pub const MAX_TABLE_ENTRIES: usize = 1 << 20;
+
+/// Instances that one instance of a component consists of, at all levels together: of core modules and of components. A
+/// component whose parts are each instantiated ten times has ten to the power of its depth.
+pub const MAX_INSTANCES: usize = 10_000;
+
+/// Tables that one instance of a component has, at all levels together.
+pub const MAX_TABLES: usize = 10_000;
+
+/// Entries that these begin with, together, and entries that element segments put into them as it is instantiated: nothing
+/// ends that before it is done. 16 Mi entries take 128 MiB.
+pub const MAX_ENTRIES: usize = 16 << 20;
 
 /// Functions that references are made of, of all core instances of a level together, where references become numbers.
 pub const MAX_REFERENCES: usize = MAX_TABLE_ENTRIES - 1;

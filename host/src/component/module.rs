@@ -1,6 +1,6 @@
 //! The state of a core module: what of it can change while it runs.
 
-use wasmparser::{DataKind, GlobalType, MemoryType, Parser, Payload, TypeRef};
+use wasmparser::{DataKind, ElementItems, ElementKind, GlobalType, MemoryType, Parser, Payload, TypeRef};
 
 /// What a core module declares that matters to a snapshot.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +11,10 @@ pub struct ModuleInfo {
     pub memories: Vec<(u32, MemoryType)>,
     /// How many tables it defines.
     pub tables: u32,
+    /// Entries that these begin with.
+    pub table_entries: u64,
+    /// Entries of element segments that are put into tables when it is instantiated.
+    pub active_elements: u64,
     /// How many data segments are copied to memory when it is instantiated.
     pub active_data: usize,
     /// How many bytes these have.
@@ -60,7 +64,24 @@ impl ModuleInfo {
                     self.memories.push((index, memory?));
                 }
             }
-            Payload::TableSection(section) => self.tables = section.count(),
+            Payload::TableSection(section) => {
+                self.tables = section.count();
+                for table in section.clone() {
+                    self.table_entries = self.table_entries.saturating_add(table?.ty.initial);
+                }
+            }
+            Payload::ElementSection(section) => {
+                for element in section.clone() {
+                    let element = element?;
+                    let entries = match element.items {
+                        ElementItems::Functions(items) => items.count(),
+                        ElementItems::Expressions(_, items) => items.count(),
+                    };
+                    if matches!(element.kind, ElementKind::Active { .. }) {
+                        self.active_elements += u64::from(entries);
+                    }
+                }
+            }
             Payload::StartSection { .. } => self.has_start = true,
             Payload::DataSection(section) => {
                 for (index, data) in (0..).zip(section.clone()) {

@@ -323,6 +323,11 @@ fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
         match &mut level.module {
             Some((info, code)) => {
                 info.observe(&payload).map_err(invalid)?;
+                ComponentError::limit(
+                    "memories of a module",
+                    info.memories.len(),
+                    limits::MAX_MODULE_MEMORIES,
+                )?;
                 checker.module(&payload, &level.place, code).map_err(invalid)?;
             }
             None => checker.component(&payload, &level.place).map_err(invalid)?,

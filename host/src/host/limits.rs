@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Host, lock};
+use crate::agent::AgentError;
 
 /// Bits of an address that a process has on this architecture. Source: Linux, `Documentation/arch/x86/x86_64/mm.rst`.
 const ADDRESS_BITS: u32 = 47;
@@ -13,8 +14,12 @@ const ADDRESS_BITS: u32 = 47;
 const TOLD_FROM: u64 = 80;
 /// It is told again when so much more is used. Percent.
 const TOLD_AGAIN: u64 = 5;
+/// Of mappings, in percent: from there on agents that nobody uses go to sleep.
+const SLEEP_FROM: u64 = 90;
+/// Of mappings, in percent: where so many are used though nobody is left to go to sleep, no agent is started.
+const REFUSED_FROM: u64 = 97;
 /// Starts between two looks, at least.
-const LEAST_STARTS: u64 = 64;
+const LEAST_STARTS: u64 = 16;
 
 /// A bound of the system's on the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +62,68 @@ pub(crate) struct Headroom {
     left: AtomicU64,
     /// How much of each was used, in percent, when that was told.
     told: Mutex<Vec<u64>>,
+    /// Mappings that the process may have, where that is less than the system's limit.
+    mappings: Option<u64>,
+}
+
+/// Whether more agents can be brought into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    /// Of these mappings so many are used that others should go.
+    Short(ProcessLimit),
+}
+
+impl Room {
+    fn of(limits: &[ProcessLimit]) -> Self {
+        match limits.iter().find(|limit| limit.what == MAPPINGS && limit.percent() >= SLEEP_FROM) {
+            Some(limit) => Self::Short(*limit),
+            None => Self::Enough,
+        }
+    }
+
+    /// What an agent is refused with that would come in all the same.
+    pub fn refused(self) -> Result<(), AgentError> {
+        match self {
+            Self::Short(limit) if limit.percent() >= REFUSED_FROM => {
+                Err(AgentError::Mappings { used: limit.used, limit: limit.limit })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Headroom {
+    /// Where the process may have no more than so many mappings, or as many as the system allows.
+    pub fn new(mappings: Option<u64>) -> Self {
+        Self { mappings, ..Self::default() }
+    }
+
     /// An agent is brought into memory.
-    pub fn note_start(&self) {
+    pub fn note_start(&self) -> Room {
         let one_less = |left: u64| Some(left.saturating_sub(1));
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
         if left.is_ok_and(|left| left > 1) {
-            return;
+            return Room::Enough;
         }
+        self.now()
+    }
+
+    /// How much room there is now.
+    pub fn now(&self) -> Room {
         match process_limits() {
-            Ok(limits) => self.look(&limits),
+            Ok(mut limits) => {
+                for limit in limits.iter_mut().filter(|limit| limit.what == MAPPINGS) {
+                    limit.limit = self.mappings.unwrap_or(u64::MAX).min(limit.limit);
+                }
+                self.look(&limits);
+                Room::of(&limits)
+            }
             // without /proc there is nothing to tell
             Err(e) => {
                 tracing::debug!("the limits of the process cannot be read: {e}");
                 self.left.store(u64::MAX, Ordering::Relaxed);
+                Room::Enough
             }
         }
     }
@@ -90,12 +141,15 @@ impl Headroom {
                 let ProcessLimit { what, used, limit, remedy, .. } = limit;
                 tracing::warn!("{used} of {limit} {what} are used ({percent} %): {remedy}");
             }
-            let rest = (limit.limit / 100 * TOLD_FROM).saturating_sub(limit.used);
+            let next = if percent < TOLD_FROM { TOLD_FROM } else { SLEEP_FROM };
+            let rest = (limit.limit / 100 * next).saturating_sub(limit.used);
             starts = starts.min(rest / limit.each.max(1));
         }
         self.left.store(starts.max(LEAST_STARTS), Ordering::Relaxed);
     }
 }
+
+const MAPPINGS: &str = "memory mappings";
 
 fn process_limits() -> std::io::Result<Vec<ProcessLimit>> {
     let number = |text: &str| text.trim().parse::<u64>().map_err(std::io::Error::other);
@@ -106,7 +160,7 @@ fn process_limits() -> std::io::Result<Vec<ProcessLimit>> {
     let soft = |resource, most| getrlimit(resource).current.unwrap_or(most).min(most);
     Ok(vec![
         ProcessLimit {
-            what: "memory mappings",
+            what: MAPPINGS,
             used: maps as u64,
             limit: number(&std::fs::read_to_string("/proc/sys/vm/max_map_count")?)?,
             each: 8,
@@ -150,6 +204,19 @@ mod tests {
             room.look(&limit(used));
             assert_eq!(*lock(&room.told), [told], "{used}");
         }
+    }
+
+    #[test]
+    fn agents_go_to_sleep_before_none_is_started_any_more() {
+        let room = |used| {
+            let limit = ProcessLimit { what: MAPPINGS, used, limit: 1_000, each: 8, remedy: "less" };
+            Room::of(&[limit])
+        };
+        assert_eq!(room(899), Room::Enough);
+        assert!(room(900) != Room::Enough && room(969).refused().is_ok());
+        let refused = room(970).refused().unwrap_err().to_string();
+        assert!(refused.contains("970 of 1000") && refused.contains("vm.max_map_count"), "{refused}");
+        assert!(Room::of(&limit(9_999)) == Room::Enough, "of other things there is only a warning");
     }
 
     #[test]

@@ -26,8 +26,8 @@ use crate::image::ImageStore;
 use crate::upkeep::{Archiving, Flattening, Parked};
 
 pub(crate) use self::engines::Engines;
-pub(crate) use self::limits::Headroom;
 pub use self::limits::ProcessLimit;
+pub(crate) use self::limits::{Headroom, Room};
 pub use self::options::{AgentOptions, HostOptions};
 pub(crate) use self::pressure::Pressure;
 pub(crate) use self::templates::{Admitted, admit};
@@ -99,7 +99,7 @@ impl Host {
             reap_due: AtomicBool::new(false),
             flattening: Flattening::default(),
             archiving: Arc::default(),
-            headroom: Headroom::default(),
+            headroom: Headroom::new(options.mappings),
             parked: Arc::new(Parked::new(options.parked_memory)),
             options,
         });

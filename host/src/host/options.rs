@@ -32,6 +32,9 @@ pub struct HostOptions {
     /// Bytes of memory that agents may take while they are in memory between turns; where they take more, those that
     /// had their turn longest ago go to sleep, which loses nothing. Half of what the process can have, by default.
     pub parked_memory: u64,
+    /// Memory mappings that the process may have, where that is less than `vm.max_map_count`. From 90 % of them on, agents
+    /// that had their turn longest ago go to sleep; from 97 % on, where that does not help, none is started.
+    pub mappings: Option<u64>,
     /// Instances that are made ahead, of all components, where resumes follow each other. None are with 0.
     pub warm_slots: usize,
     /// Bytes of image files that are kept though the archive has them too. The files that heads need are kept
@@ -52,6 +55,7 @@ impl HostOptions {
             genesis_time: Duration::from_mins(1),
             flatten_at: 256,
             parked_memory: super::pressure::Available::now().map_or(u64::MAX, |it| it.whole / 2),
+            mappings: None,
             warm_slots: 64,
             image_cache: 4 << 30,
         }

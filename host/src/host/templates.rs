@@ -150,7 +150,8 @@ impl HostShared {
         lock(&self.templates).values().map(|template| template.key).collect()
     }
 
-    fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {
+    /// The key of a component's code, by the hash of its bytes.
+    pub fn code_key(&self, component: &[u8; 32]) -> code::CodeKey {
         CodeCache::key(component, &self.engines.boot.engine, &self.engines.restore.engine)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A table behind the memories has four bytes for each page of them, in order: the page's CRC-32, combined by exclusive
 //! or with that of a page of zeros, so that the table has holes where the memories have. The file's header has the
-//! digest of the table. A page is checked when it goes on into another file or into the archive, and by `fsck`; a page
-//! that is mapped is read by the guest itself, and nobody looks at it before.
+//! digest of the table. A page is checked when it goes on into another file or into the archive, by `fsck`, and, where
+//! it is mapped, before anything is kept of what a guest did that may have used it (see [`super::touched`]).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -124,6 +124,11 @@ impl Checks {
             }
         }
         None
+    }
+
+    /// Where the pages of a memory begin among those of all.
+    pub fn start(&self, memory: usize) -> usize {
+        self.starts.get(memory).copied().unwrap_or(self.entries.len())
     }
 
     /// Checks pages of a memory, from `page` on; `content` is of whole pages.

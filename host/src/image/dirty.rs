@@ -31,7 +31,7 @@ impl DirtyTracking {
             let page = probe.as_ptr() as usize & !(PAGE - 1);
             let fault = match pagemap() {
                 Err(e) => format!("{PAGEMAP} cannot be opened ({e})"),
-                Ok(file) => match scan(file, page, PAGE, &mut Vec::new()) {
+                Ok(file) => match scan(file, page, PAGE, Wanted::Written, &mut Vec::new()) {
                     Ok(()) => return Self::PagemapScan,
                     Err(e) if is_unknown(&e) => format!("PAGEMAP_SCAN is missing ({e})"),
                     Err(e) => format!("PAGEMAP_SCAN failed ({e})"),
@@ -89,8 +89,27 @@ fn pagemap() -> std::io::Result<&'static File> {
         .map_err(|e| e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error))
 }
 
-/// Appends the ranges of bytes, relative to `base`, that are present or swapped and private.
-fn scan(file: &File, base: usize, len: usize, out: &mut Vec<std::ops::Range<usize>>) -> std::io::Result<()> {
+/// Which pages are looked for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Those that are private copies.
+    Written,
+    /// These, and those of the file that are mapped: what somebody can have read.
+    Used,
+}
+
+/// Appends the ranges of bytes, relative to `base`, that are present or swapped, and private where those are `wanted`.
+fn scan(
+    file: &File,
+    base: usize,
+    len: usize,
+    wanted: Wanted,
+    out: &mut Vec<std::ops::Range<usize>>,
+) -> std::io::Result<()> {
+    let inverted = match wanted {
+        Wanted::Written => PAGE_IS_FILE,
+        Wanted::Used => 0,
+    };
     let end = (base + len) as u64;
     let mut start = base as u64;
     let mut regions = [PageRegion::default(); REGIONS];
@@ -101,9 +120,9 @@ fn scan(file: &File, base: usize, len: usize, out: &mut Vec<std::ops::Range<usiz
             end,
             vec: regions.as_mut_ptr() as u64,
             vec_len: REGIONS as u64,
-            // not file-backed (required and inverted), and present or swapped
-            category_inverted: PAGE_IS_FILE,
-            category_mask: PAGE_IS_FILE,
+            // not file-backed (required and inverted) where only written ones are wanted, and present or swapped
+            category_inverted: inverted,
+            category_mask: inverted,
             category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_PRESENT,
             ..ScanArgument::default()
@@ -137,12 +156,36 @@ pub(super) fn candidates(
 ) -> std::io::Result<Vec<std::ops::Range<usize>>> {
     let mut ranges = Vec::new();
     match tracking {
-        DirtyTracking::PagemapScan => scan(pagemap()?, memory.base(), memory.len(), &mut ranges)?,
+        DirtyTracking::PagemapScan => {
+            scan(pagemap()?, memory.base(), memory.len(), Wanted::Written, &mut ranges)?;
+        }
         DirtyTracking::Comparison => ranges.push(0..memory.len()),
     }
-    for range in &mut ranges {
-        *range = range.start / PAGE..range.end / PAGE;
-    }
+    in_pages(&mut ranges);
     memory.note_written(ranges.iter().map(std::ops::Range::len).sum());
     Ok(ranges)
+}
+
+/// The pages among the first `len` bytes of `memory` that somebody can have read or written, in order: all of them
+/// where the system does not tell. A page that nobody wrote to and that the system has taken back since is none.
+pub(super) fn used(memory: &SlotMemory, len: usize) -> Vec<std::ops::Range<usize>> {
+    let mut ranges = Vec::new();
+    let found = match DirtyTracking::here() {
+        DirtyTracking::PagemapScan => {
+            pagemap().and_then(|file| scan(file, memory.base(), len, Wanted::Used, &mut ranges))
+        }
+        DirtyTracking::Comparison => Err(std::io::ErrorKind::Unsupported.into()),
+    };
+    if found.is_err() {
+        ranges.clear();
+        ranges.push(0..len);
+    }
+    in_pages(&mut ranges);
+    ranges
+}
+
+fn in_pages(ranges: &mut [std::ops::Range<usize>]) {
+    for range in ranges {
+        *range = range.start / PAGE..range.end / PAGE;
+    }
 }

@@ -82,6 +82,11 @@ impl Watched {
         }
     }
 
+    /// Whether the range may be another's.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
     /// Whether a page of it could not be read, so that what it holds, or held, is not what the image holds.
     pub fn is_unreadable(&self) -> bool {
         if self.released.load(Ordering::Acquire) {

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::format::PageRun;
+use super::reference::runs;
 use super::slot::SlotMemory;
 use super::store::Image;
 use super::{ImageError, PAGE};
@@ -36,6 +37,7 @@ impl Image {
         let Some(small) = self.base.small(memory) else { return Ok(false) };
         // SAFETY: the caller's promise.
         unsafe { into.copy_in(small, into.len())? };
+        into.lies_on(&self.base, memory, std::iter::empty());
         Ok(true)
     }
 
@@ -52,6 +54,7 @@ impl Image {
             let (file, offset, len) = self.mapping(index);
             // SAFETY: the caller's promise.
             unsafe { memory.map(file, offset, len, len.max(memory.len()))? };
+            memory.lies_on(&self.base, index, std::iter::empty());
         }
         Ok(())
     }
@@ -74,6 +77,13 @@ impl Image {
                 return;
             }
         }
+    }
+
+    /// The pages that it has of memory `index` besides what lies beneath.
+    fn laid_over(&self, index: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+        runs(&self.reference.pages)
+            .filter(move |run| usize::from(run.memory) == index)
+            .map(|run| run.page as usize..(run.page + run.count) as usize)
     }
 
     /// Where in which file memory `index` lies, and how much of it.
@@ -113,6 +123,7 @@ impl Image {
                     reason: format!("memory {index} of {size} bytes does not fit the component's"),
                 });
             }
+            memory.lies_on(&self.base, index, self.laid_over(index));
             if let Some(small) = self.base.small(index) {
                 if let Some((ready, part)) = ready.and_then(|it| Some((it, it.small?)))
                     && part.memory == index

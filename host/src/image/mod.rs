@@ -3,6 +3,7 @@
 //! - [`slot`] hands wasmtime linear memories out of address space that an image can be mapped over.
 //! - `made` says which of them are of which instance.
 //! - `fault` keeps the process up where a page of one cannot be read.
+//! - `touched` checks the pages that an instance has used.
 //! - [`dirty`] finds the pages that an instance has written since.
 //! - [`format`] is the layout of the two kinds of file: *flat* images, mapped whole, and *pages*
 //!   files, to which the pages that a turn changed are appended.
@@ -26,6 +27,7 @@ mod map;
 mod reference;
 mod slot;
 mod store;
+mod touched;
 
 pub(crate) use self::archive::check_archived;
 pub use self::dirty::DirtyTracking;
@@ -99,7 +101,7 @@ pub enum ImageError {
 
 fn map_hint(e: &std::io::Error) -> &'static str {
     if e.raw_os_error() == Some(libc::ENOMEM) {
-        " (the limit on mappings may be reached: see /proc/sys/vm/max_map_count)"
+        " (the limit on mappings may be reached: raise it with `sysctl vm.max_map_count=N`, or let agents sleep)"
     } else {
         ""
     }

@@ -8,13 +8,15 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
+use super::dirty;
 use super::fault::Watched;
-use super::{ImageError, PAGE};
+use super::store::FlatFile;
+use super::{ImageError, PAGE, map_hint};
 
 /// Ranges that are kept for use again, at most; what is over is given back to the system.
 const MAX_FREE: usize = 4096;
@@ -51,6 +53,19 @@ pub struct SlotMemory {
     /// Pages that had been written when that was last looked at.
     written: AtomicUsize,
     watched: Watched,
+    /// What lies beneath it, or was copied in.
+    under: Mutex<Option<Under>>,
+    /// What is wrong with a page of that file which was used.
+    wrong: OnceLock<String>,
+}
+
+/// A memory of a flat file, with what an image laid over it.
+#[derive(Clone, Debug)]
+struct Under {
+    file: Arc<FlatFile>,
+    memory: usize,
+    /// Pages of which nothing of the file was left, in order.
+    laid: Arc<[std::ops::Range<usize>]>,
 }
 
 impl SlotMemory {
@@ -64,10 +79,49 @@ impl SlotMemory {
         self.len() == 0
     }
 
-    /// Whether a page of the image that is mapped here could not be read: what the memory holds is not to be relied
-    /// on, and nothing may be committed of what was done with it.
+    /// Whether it is known that a page of the image that is mapped here could not be read, or was not what it had been:
+    /// what the memory holds is not to be relied on, and nothing may be committed of what was done with it.
     pub(crate) fn is_unreadable(&self) -> bool {
-        self.watched.is_unreadable()
+        self.watched.is_unreadable() || self.wrong.get().is_some()
+    }
+
+    /// Notes that a memory of `file`, by index, lies beneath it, or was copied in, and that pages are laid over that, in
+    /// order.
+    pub(super) fn lies_on(
+        &self,
+        file: &Arc<FlatFile>,
+        memory: usize,
+        laid: impl Iterator<Item = std::ops::Range<usize>>,
+    ) {
+        *lock(&self.under) = Some(Under { file: file.clone(), memory, laid: laid.collect() });
+    }
+
+    /// What is wrong with the file beneath, where a page of it could not be read, or one that was used is not what it
+    /// had been. Pages that have not been looked at are read for that: it may wait for the disk.
+    ///
+    /// No guest code may run on the memory meanwhile: what it uses then is not looked at.
+    pub(crate) fn look(&self) -> Option<ImageError> {
+        let under = lock(&self.under).clone();
+        let Under { file, memory, laid } = under?;
+        if !self.is_unreadable() && !self.watched.is_released() {
+            let pages = if self.was_copied() {
+                let pages = file.header.memories.get(memory).map_or(0, |it| it.len as usize / PAGE);
+                std::iter::once(0..pages).collect()
+            } else {
+                dirty::used(self, self.mapped.load(Ordering::Acquire))
+            };
+            match file.check_once(memory, &pages, &laid) {
+                Ok(()) => {}
+                Err(ImageError::Damaged { reason, .. }) => drop(self.wrong.set(reason)),
+                Err(e) => drop(self.wrong.set(zone_vfs::told(&e))),
+            }
+        }
+        let reason = match self.wrong.get() {
+            Some(reason) => reason.clone(),
+            None if self.watched.is_unreadable() => "a page of it could not be read".into(),
+            None => return None,
+        };
+        Some(ImageError::Damaged { file: file.name.to_string(), reason })
     }
 
     /// Pages that had been written when that was last looked at.
@@ -421,7 +475,7 @@ unsafe impl MemoryCreator for Creator {
         let range = self
             .0
             .range(capacity + guard)
-            .map_err(|e| format!("reserving {capacity} bytes of address space: {e}"))?;
+            .map_err(|e| format!("reserving {capacity} bytes of address space{}: {e}", map_hint(&e)))?;
         let slot = Arc::new(SlotMemory {
             base: range.base,
             capacity,
@@ -433,10 +487,12 @@ unsafe impl MemoryCreator for Creator {
             written: AtomicUsize::new(0),
             populated: Mutex::default(),
             watched: Watched::new(range.base, capacity),
+            under: Mutex::default(),
+            wrong: OnceLock::new(),
         });
         if let Err(e) = slot.grow(minimum) {
             self.0.give_back(&slot);
-            return Err(format!("making {minimum} bytes of memory accessible: {e}"));
+            return Err(format!("making {minimum} bytes of memory accessible{}: {e}", map_hint(&e)));
         }
         super::made::note(&slot);
         Ok(Box::new(Memory { slot, slots: self.0.clone() }))

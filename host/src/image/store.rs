@@ -15,6 +15,7 @@ use super::dirty::DirtyTracking;
 use super::format::{self, FlatHeader, PageRun, PagesHeader};
 use super::reference::{FlatName, ImageReference, PagesName};
 use super::slot::{SMALL_CONTENT, SMALL_MEMORY};
+use super::touched::Checked;
 use super::{ImageError, PAGE};
 
 /// Pages in one pages file, at most: a new one is begun then.
@@ -30,7 +31,8 @@ pub struct ImageStore {
     flats: Mutex<Open<FlatName, FlatFile>>,
     pages: Mutex<Open<PagesName, PagesFile>>,
     flats_made: AtomicU64,
-    /// Flat files of which a page could not be read, and nobody has asked for since.
+    /// Flat files of which a page could not be read or was not what it had been, and nobody has asked for since, or, of
+    /// geneses, nobody has made anew.
     unreadable: Mutex<HashSet<FlatName>>,
     pub(super) tracking: DirtyTracking,
 }
@@ -83,6 +85,7 @@ pub(super) struct FlatFile {
     written: Arc<[PageRun]>,
     /// For each memory: its content without the zeros at the end, where it is small.
     small: Vec<Option<Box<[u8]>>>,
+    pub checked: Checked,
 }
 
 impl FlatFile {
@@ -289,13 +292,14 @@ impl ImageStore {
     /// A flat file of this name has just been made: one that was open under it is another.
     pub(super) fn renewed(&self, name: &FlatName) {
         self.flats_made.fetch_add(1, Ordering::AcqRel);
+        lock(&self.unreadable).remove(name);
         lock(&self.flats).forget(name);
     }
 
     pub(super) fn flat(&self, name: &FlatName) -> Result<Arc<FlatFile>, ImageError> {
         let damaged = |reason: &str| ImageError::Damaged { file: name.to_string(), reason: reason.into() };
-        if lock(&self.unreadable).remove(name) {
-            return Err(damaged("a page of it could not be read"));
+        if self.is_noted_unreadable(name) {
+            return Err(damaged("a page of it could not be read, or was not what it had been"));
         }
         let mut open = lock(&self.flats);
         if let Some(file) = open.get(name) {
@@ -317,13 +321,23 @@ impl ImageStore {
             file,
             header,
             small,
+            checked: Checked::default(),
         });
         open.put(name.clone(), &flat);
         Ok(flat)
     }
 
-    /// Notes that a page of this flat file could not be read: whoever asks for the file next is told that it is
-    /// damaged, and has it made again where it can be; whoever asks after that gets what is there then.
+    /// Whether that is noted. A genesis follows from its component, and is told to be damaged until it has been made again.
+    fn is_noted_unreadable(&self, name: &FlatName) -> bool {
+        let mut unreadable = lock(&self.unreadable);
+        match name {
+            FlatName::Genesis(_) => unreadable.contains(name),
+            _ => unreadable.remove(name),
+        }
+    }
+
+    /// Notes that a page of this flat file could not be read, or is not what it was: whoever asks for the file next is told
+    /// that it is damaged, and has it made again where it can be; whoever asks after that gets what is there then.
     pub(crate) fn note_unreadable(&self, name: &FlatName) {
         lock(&self.flats).forget(name);
         lock(&self.unreadable).insert(name.clone());

@@ -3,6 +3,7 @@
 //! What is missing and archived is no damage: it is made again when it is needed.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use zone_vfs::id::{AgentId, GenerationNumber};
 use zone_vfs::store::{AgentLook, Attachment, StoreError};
@@ -27,6 +28,17 @@ pub struct ImageDamage {
     pub repaired: bool,
 }
 
+/// A genesis image that is not what it was: what a command's runs and new agents of a component begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenesisDamage {
+    /// An agent of the component.
+    pub agent: String,
+    /// The file, and what is wrong.
+    pub reason: String,
+    /// It was made again by starting the component.
+    pub repaired: bool,
+}
+
 /// A component that is not there, or is not what its name says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentDamage {
@@ -42,6 +54,10 @@ pub struct ImageCheck {
     /// Components that agents need and cannot have. Without one an agent goes on only as long as the cache has its
     /// compiled code; `dormouse new` with the same file puts it back.
     pub components: Vec<ComponentDamage>,
+    /// Genesis images that the components of agents have.
+    pub geneses: u64,
+    /// Those that are damaged, at most [`MAX_DAMAGE`](Self::MAX_DAMAGE).
+    pub damaged_geneses: Vec<GenesisDamage>,
     /// Generations that have an image.
     pub generations: u64,
     /// Those of which every byte was compared with the archive.
@@ -56,11 +72,26 @@ impl ImageCheck {
 }
 
 impl Host {
-    /// Looks at the image files of all generations, beside live agents. With `repair` the images that are
-    /// damaged are made again from the archive, where it has them.
+    /// Looks at the image files of all generations and at genesis images, beside live agents. With `repair` the images
+    /// that are damaged are made again: from the archive, where it has them, or from the component.
     pub async fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
         let shared = self.shared.clone();
-        threads::run(move || shared.check_images(repair)).await?
+        let (geneses, damaged) = threads::run(move || shared.check_geneses()).await??;
+        let mut damaged_geneses = Vec::with_capacity(damaged.len());
+        for (component, mut damage) in damaged {
+            if repair {
+                match self.shared.genesis_again(&component).await {
+                    Ok(()) => damage.repaired = true,
+                    Err(e) => {
+                        tracing::warn!(agent = %damage.agent, "not repaired: {}", zone_vfs::told(&e));
+                    }
+                }
+            }
+            damaged_geneses.push(damage);
+        }
+        let shared = self.shared.clone();
+        let check = threads::run(move || shared.check_images(repair)).await??;
+        Ok(ImageCheck { geneses, damaged_geneses, ..check })
     }
 }
 
@@ -71,6 +102,9 @@ struct Looked {
     reference: ImageReference,
 }
 
+/// How many genesis images there are, and those that are damaged, by component.
+type Geneses = (u64, Vec<([u8; 32], GenesisDamage)>);
+
 /// What was looked at, so that it need not be again.
 struct Looking {
     /// Opens every file anew.
@@ -79,6 +113,34 @@ struct Looking {
 }
 
 impl HostShared {
+    /// Makes the genesis image of a component anew.
+    async fn genesis_again(self: &Arc<Self>, component: &[u8; 32]) -> Result<(), AgentError> {
+        self.template_off_thread(component).await?.genesis_again(&self.images).await
+    }
+
+    /// Looks at the genesis images of the components of agents. Gives how many there are, and those that are damaged, by
+    /// component.
+    fn check_geneses(&self) -> Result<Geneses, AgentError> {
+        let images = self.images.afresh();
+        let (mut geneses, mut damaged) = (0, Vec::new());
+        for (component, agent) in self.needed_components()? {
+            let name = FlatName::Genesis(self.code_key(&component));
+            if !images.has_flat(&name) {
+                // it is made when it is needed
+                continue;
+            }
+            geneses += 1;
+            match images.flat_image(&name).and_then(|image| image.check_pages()) {
+                Err(e) if !e.is_missing() && damaged.len() < ImageCheck::MAX_DAMAGE => {
+                    let reason = zone_vfs::told(&e);
+                    damaged.push((component, GenesisDamage { agent, reason, repaired: false }));
+                }
+                _ => {}
+            }
+        }
+        Ok((geneses, damaged))
+    }
+
     fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
         // no file goes meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
@@ -115,35 +177,44 @@ impl HostShared {
         Ok(check)
     }
 
-    /// The components that agents need, now or in a generation, and that are missing or damaged.
-    pub(super) fn damaged_components(&self) -> Result<Vec<ComponentDamage>, AgentError> {
+    /// The components that agents need, now or in a generation, each with an agent that does.
+    fn needed_components(&self) -> Result<Vec<([u8; 32], String)>, AgentError> {
         let store = self.store()?;
-        let (mut seen, mut damage) = (HashSet::new(), Vec::new());
+        let (mut seen, mut needed) = (HashSet::new(), Vec::new());
         self.look_at_all(&mut |agent| {
-            let mut needed = HashSet::new();
+            let mut note = |component: [u8; 32]| {
+                if seen.insert(component) {
+                    needed.push((component, agent.name.clone()));
+                }
+            };
             // what does not read of a record is told by who looks at the store
             if let Ok(about) = store.payload(&agent.about)
                 && let Ok(about) = journal::decode::<AgentAbout>(&about)
             {
-                needed.insert(about.component);
+                note(about.component);
             }
             for generation in &agent.generations {
                 if let Ok(about) = store.payload(&generation.about)
                     && let Ok(about) = journal::decode::<GenerationAbout>(&about)
                 {
-                    needed.insert(about.component);
-                }
-            }
-            for hash in needed {
-                if seen.insert(hash)
-                    && damage.len() < ImageCheck::MAX_DAMAGE
-                    && let Err(e) = self.components.read(&hash)
-                {
-                    damage.push(ComponentDamage { agent: agent.name.clone(), reason: zone_vfs::told(&e) });
+                    note(about.component);
                 }
             }
             Ok(())
         })?;
+        Ok(needed)
+    }
+
+    /// The components that agents need, now or in a generation, and that are missing or damaged.
+    pub(super) fn damaged_components(&self) -> Result<Vec<ComponentDamage>, AgentError> {
+        let mut damage = Vec::new();
+        for (hash, agent) in self.needed_components()? {
+            if let Err(e) = self.components.read(&hash)
+                && damage.len() < ImageCheck::MAX_DAMAGE
+            {
+                damage.push(ComponentDamage { agent, reason: zone_vfs::told(&e) });
+            }
+        }
         Ok(damage)
     }
 

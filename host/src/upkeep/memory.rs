@@ -13,7 +13,7 @@ use zone_vfs::id::AgentId;
 use zone_vfs::store::Disk;
 
 use super::images::lock;
-use crate::agent::{Agent, Place};
+use crate::agent::{Agent, AgentError, Place};
 use crate::host::{HostShared, Pressure};
 use crate::threads;
 
@@ -216,6 +216,22 @@ impl HostShared {
             tracing::debug!("what is free was not given back: {}", zone_vfs::told(&e));
         }
         again || self.parked.taken().0 > 0
+    }
+
+    /// Lets half of what is parked sleep and drops warm slots, since the process has nearly as many mappings as it may
+    /// have. Refuses whoever comes in where that does not help.
+    pub async fn make_room(self: &Arc<Self>) -> Result<(), AgentError> {
+        let templates: Vec<_> = lock(&self.templates).values().cloned().collect();
+        for template in templates {
+            template.trim(true);
+        }
+        let (agents, bytes) = self.parked.taken();
+        if agents > 0 {
+            tracing::info!("memory mappings are short: half of {agents} parked agents go to sleep");
+        }
+        let over = lock(&self.parked.agents).over(bytes.div_ceil(2), None);
+        self.let_sleep(&over).await;
+        self.headroom.now().refused()
     }
 
     async fn let_sleep(self: &Arc<Self>, agents: &[AgentId]) {

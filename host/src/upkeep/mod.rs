@@ -29,7 +29,7 @@ use crate::threads;
 
 pub(crate) use self::archive::Archiving;
 pub use self::backup::ReadSeekSend;
-pub use self::check::{ComponentDamage, ImageCheck, ImageDamage};
+pub use self::check::{ComponentDamage, GenesisDamage, ImageCheck, ImageDamage};
 pub use self::contents::{ExportContents, ExportedGeneration, ExportedZoneContents};
 pub use self::derived::MAX_DERIVED_NAME;
 pub use self::forget::Purged;

@@ -15,6 +15,7 @@ use super::outside::{LiveOutside, Outside};
 use super::stdio::Stdio;
 use super::table::{HandleError, HandleTable};
 use crate::code::Cpu;
+use crate::component::limits;
 use crate::image::SlotMemory;
 
 /// Why an instance is running.
@@ -90,7 +91,7 @@ impl Touched {
 /// Bounds on what an instance may take of the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes of linear memory, all of an instance's memories together.
+    /// Bytes of an instance's linear memories and tables together; an entry of a table takes [`TABLE_ENTRY`].
     pub memory: usize,
     /// Elements of each table.
     pub table: usize,
@@ -98,15 +99,29 @@ pub struct MemoryLimits {
     pub(crate) used: usize,
     /// What the last growth added, until it is known to have succeeded.
     growing: usize,
+    /// Bytes of the instance's tables.
+    pub(crate) tables: usize,
+    /// Bytes that it would have had, where the last growth was refused for that.
+    pub(crate) refused: Option<usize>,
 }
+
+/// Bytes that an entry of a table takes.
+const TABLE_ENTRY: usize = 8;
 
 impl MemoryLimits {
     /// Bounds that an instance begins under.
     pub fn new(memory: usize, table: usize) -> Self {
-        Self { memory, table, used: 0, growing: 0 }
+        Self { memory, table, used: 0, growing: 0, tables: 0, refused: None }
     }
 
-    /// The same with another bound on linear memory, where there is one. Bytes.
+    /// Whether so many bytes may be had; one more instance is told why where not.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let has_room = bytes <= self.memory;
+        self.refused = (!has_room).then_some(bytes);
+        has_room
+    }
+
+    /// The same with another bound on memory, where there is one. Bytes.
     #[must_use]
     pub fn with(self, memory: Option<u64>) -> Self {
         match memory {
@@ -130,7 +145,7 @@ impl wasmtime::ResourceLimiter for MemoryLimits {
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let used = self.used.saturating_add(desired.saturating_sub(now));
-        let grows = used <= self.memory && maximum.is_none_or(|m| desired <= m);
+        let grows = self.has_room(used.saturating_add(self.tables)) && maximum.is_none_or(|m| desired <= m);
         self.growing = if grows { used - self.used } else { 0 };
         self.used += self.growing;
         Ok(grows)
@@ -144,11 +159,29 @@ impl wasmtime::ResourceLimiter for MemoryLimits {
 
     fn table_growing(
         &mut self,
-        _now: usize,
+        now: usize,
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired <= self.table && maximum.is_none_or(|m| desired <= m))
+        let more = desired.saturating_sub(now).saturating_mul(TABLE_ENTRY);
+        let tables = self.tables.saturating_add(more);
+        let grows = desired <= self.table
+            && maximum.is_none_or(|m| desired <= m)
+            && self.has_room(self.used.saturating_add(tables));
+        if grows {
+            // none becomes smaller, and one whose growth fails after this ends the instance
+            self.tables = tables;
+        }
+        Ok(grows)
+    }
+
+    fn instances(&self) -> usize {
+        // what the rewriter adds is not counted in the component's own
+        2 * limits::MAX_INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        limits::MAX_TABLES
     }
 }
 
@@ -236,9 +269,10 @@ impl Mounts {
 }
 
 impl GuestState {
-    /// Whether a page of the guest's memory could not be read, so that nothing it does may be committed.
+    /// Whether a page that the guest has used of its memory could not be read, or is not what it was, so that nothing it
+    /// does may be committed.
     pub(crate) fn is_unreadable(&self) -> bool {
-        self.memories.iter().any(|memory| memory.is_unreadable())
+        self.memories.iter().any(|memory| memory.look().is_some())
     }
 
     /// A state without a disk whose nondeterministic results come from `outside`.

@@ -37,7 +37,7 @@ const PAGE: u64 = 65_536;
 
 /// Appends the accessor and exports of a level; returns what an instance of it has.
 pub fn close(out: &mut Component, scope: &Scope) -> Result<Rc<State>, ComponentError> {
-    let mut state = State { memories: scope.memories.clone(), ..State::default() };
+    let mut state = State { memories: scope.memories.clone(), size: scope.size, ..State::default() };
     let mut functions = scope.functions.count();
     reexport(out, scope, &mut state, &mut functions)?;
     if !scope.stateful.is_empty() {

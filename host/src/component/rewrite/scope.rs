@@ -73,6 +73,40 @@ pub struct Defined {
 /// The names that things of one interface have got, in lower case: they compare without case.
 pub type Taken = HashSet<String>;
 
+/// What one instance of a component consists of, with all within it, also where it has no state.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Size {
+    instances: usize,
+    tables: usize,
+    table_entries: usize,
+    elements: usize,
+}
+
+impl Size {
+    /// Adds an instance of a core module.
+    pub fn add_module(&mut self, module: &ModuleInfo) -> Result<(), ComponentError> {
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        self.add(Self {
+            instances: 0,
+            tables: module.tables as usize,
+            table_entries: number(module.table_entries),
+            elements: number(module.active_elements),
+        })
+    }
+
+    /// Adds an instance of a component.
+    pub fn add(&mut self, other: Self) -> Result<(), ComponentError> {
+        let limit = |what, sum: &mut usize, more: usize, limit| {
+            *sum = sum.saturating_add(more);
+            ComponentError::limit(what, *sum, limit)
+        };
+        limit("instances", &mut self.instances, other.instances.saturating_add(1), limits::MAX_INSTANCES)?;
+        limit("tables", &mut self.tables, other.tables, limits::MAX_TABLES)?;
+        limit("table entries", &mut self.table_entries, other.table_entries, limits::MAX_ENTRIES)?;
+        limit("entries of element segments", &mut self.elements, other.elements, limits::MAX_ENTRIES)
+    }
+}
+
 /// The state of one instance of a component, with all within it.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -82,6 +116,8 @@ pub struct State {
     pub memories: Vec<MemoryLimits>,
     /// Mutable globals.
     pub globals: usize,
+    /// What it consists of.
+    pub size: Size,
 }
 
 /// One level while it is being rewritten. Counts are of the new component.
@@ -115,6 +151,8 @@ pub struct Scope {
     pub stateful: Vec<(u32, Rc<ModuleInfo>)>,
     /// The memories of both, in the order in which they are made.
     pub memories: Vec<MemoryLimits>,
+    /// What an instance of it consists of so far.
+    pub size: Size,
     /// Component instances that have accessors.
     pub nested: Vec<(u32, Rc<State>)>,
     /// The functions that drop handles, once they have been imported or aliased.

@@ -155,6 +155,9 @@ impl Rewriter<'_> {
                     let index = scope.core_instances.count();
                     scope.core_instances.push_old();
                     let wasmparser::Instance::Instantiate { module_index, .. } = instance else { continue };
+                    if let Some(Some(info)) = scope.modules.get(module_index as usize) {
+                        scope.size.add_module(info).map_err(Error::UserError)?;
+                    }
                     match scope.modules.get(module_index as usize) {
                         Some(Some(info)) if info.is_stateful() => {
                             let info = info.clone();
@@ -175,6 +178,9 @@ impl Rewriter<'_> {
                     let index = scope.instances;
                     scope.instances += 1;
                     let ComponentInstance::Instantiate { component_index, .. } = instance else { continue };
+                    if let Some(Some(state)) = scope.components.get(component_index as usize) {
+                        scope.size.add(state.size).map_err(Error::UserError)?;
+                    }
                     match scope.components.get(component_index as usize) {
                         Some(Some(state)) if state.accessors.is_empty() => {}
                         Some(Some(state)) => {

@@ -159,6 +159,41 @@ fn instances_that_multiply() {
     exceeds(&wat(&text), "stateful components");
 }
 
+/// A component that has `inner`, and is instantiated ten times by one that is instantiated ten times, and so on.
+fn ten_times_each(depth: usize, inner: &str) -> String {
+    let mut text = format!("(component $c {inner})");
+    for _ in 0..depth {
+        text = format!("(component $c {text} {})", "(instance (instantiate $c)) ".repeat(10));
+    }
+    format!("(component {text} (instance (instantiate $c)))")
+}
+
+#[test]
+fn instances_are_counted_through_all_levels_also_where_they_have_no_state() {
+    for inner in ["", "(core module $m) (core instance (instantiate $m))"] {
+        exceeds(&wat(&ten_times_each(8, inner)), "instances");
+        scan(&wat(&ten_times_each(3, inner))).unwrap();
+    }
+}
+
+#[test]
+fn tables_and_what_is_put_into_them_are_counted_through_all_levels() {
+    let with = |module: &str| format!("(core module $m {module}) (core instance (instantiate $m))");
+    exceeds(&wat(&ten_times_each(2, &with("(table 1000000 funcref)"))), "table entries");
+    scan(&wat(&ten_times_each(1, &with("(table 1000000 funcref)")))).unwrap();
+    exceeds(&wat(&ten_times_each(3, &with(&"(table 0 funcref)".repeat(11)))), "tables");
+    let segment = format!("(func $f) (table 20000 funcref) (elem (i32.const 0) {})", "$f ".repeat(20_000));
+    let table = "(func $f) (table 20000 funcref)";
+    exceeds(&wat(&ten_times_each(3, &with(&segment))), "table entries");
+    let again = format!("(elem (i32.const 0) {}) ", "$f ".repeat(100)).repeat(200);
+    exceeds(
+        &wat(&ten_times_each(3, &with(&format!("(func $f) (table 100 funcref) {again}")))),
+        "entries of element segments",
+    );
+    scan(&wat(&ten_times_each(2, &with(table)))).unwrap();
+    exceeds(&component_of(&"(memory 0) ".repeat(101)), "memories of a module");
+}
+
 /// A module that changes a table, with so many functions of which it makes references.
 fn referencing(functions: usize) -> Vec<u8> {
     let all: Vec<String> = (0..functions).map(|n| n.to_string()).collect();
