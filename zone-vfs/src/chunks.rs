@@ -60,6 +60,8 @@ pub enum FrameKind {
     Node = 2,
     /// A part of a checkpoint's catalogue.
     Catalogue = 3,
+    /// What a checkpoint's catalogue begins with. Nothing that a guest has stored is of this kind.
+    Root = 4,
 }
 
 /// Content-addressed storage.

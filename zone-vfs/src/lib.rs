@@ -19,6 +19,7 @@ pub mod device;
 pub mod fuzzing;
 pub mod id;
 pub mod log;
+mod quarantine;
 pub mod segment;
 pub mod store;
 pub mod superblock;

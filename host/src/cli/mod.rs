@@ -172,7 +172,16 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         let limits = (arguments.max_memory, arguments.max_cpu);
         return contents::look(options, a, spooled, limits, arguments.wait).await;
     }
-    let host = match open(options, arguments.wait).await {
+    let mut mended = None;
+    let host = match open(options.clone(), arguments.wait).await {
+        Err(AgentError::Store(e)) if e.is_mendable() => match &arguments.command {
+            Command::Fsck(a) if a.repair => {
+                let mending = || format!("mending the store {}", folder.display());
+                mended = Some(storage::mend(&options, &e, a).with_context(mending)?);
+                open(options, arguments.wait).await
+            }
+            _ => Err(e.into()),
+        },
         // before the first agent there is nothing in the usual place, which is no mistake
         Err(AgentError::Store(StoreError::NoStore { .. })) if !is_named => match &arguments.command {
             Command::Ps(a) => return output::unless_reader_gone(agents::list_none(a)),
@@ -204,7 +213,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Zone(a) => zone::zone(&host, a, piped).await,
         Command::Diff(a) => diff::diff(&host, &a),
         Command::Du(a) => storage::du(&host, &a).await,
-        Command::Fsck(a) => storage::fsck(&host, &a).await,
+        Command::Fsck(a) => storage::fsck(&host, &a, mended.is_some(), mended.unwrap_or_default()).await,
         Command::Backup(a) => storage::backup(&host, &a).await,
         Command::Export(a) => travel::export(&host, &a).await,
         Command::Import(a) => {

@@ -7,12 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
-use zone_vfs::chunks::ChunkError;
 use zone_vfs::id::Timestamp;
-use zone_vfs::log::LogError;
-use zone_vfs::segment::SegmentError;
 use zone_vfs::store::StoreError;
-use zone_vfs::superblock::SuperblockError;
 
 use super::terminal::{escape, escape_line};
 use super::words;
@@ -148,19 +144,6 @@ pub fn of_store(e: AgentError, folder: &Path) -> anyhow::Error {
     if names_it { e } else { e.context(format!("opening the store {folder}")) }
 }
 
-/// Whether what the store's files hold is not what was written.
-fn is_damage(e: &StoreError) -> bool {
-    matches!(
-        e,
-        StoreError::Superblock(SuperblockError::Missing | SuperblockError::Damaged)
-            | StoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::Record(_))
-            | StoreError::Segment(SegmentError::Damaged { .. })
-            | StoreError::Chunk(ChunkError::Missing(_) | ChunkError::Damaged { .. })
-            | StoreError::Encoding(_)
-            | StoreError::Inconsistent { .. }
-    )
-}
-
 /// The agent that an error is about, as context of it.
 #[derive(Debug)]
 pub struct OfAgent(pub String);
@@ -214,9 +197,10 @@ fn fixed_hint(e: &anyhow::Error) -> Option<&'static str> {
             Some(StoreError::DamagedAgent { .. }) => {
                 return Some("the other agents are as they were; `dormouse rm N` removes this one");
             }
-            Some(e) if is_damage(e) => {
+            Some(e) if e.is_mendable() => {
                 return Some(
-                    "nothing was changed: put the folder back from a copy, or use another store with --store DIR",
+                    "nothing was changed: put the folder back from a copy, or have `dormouse fsck --repair` bring back what \
+                     can be and say what is lost",
                 );
             }
             Some(StoreError::UnfinishedRestore { .. }) => {

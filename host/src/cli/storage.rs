@@ -16,7 +16,7 @@ use super::output::{count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
 use crate::threads;
 use crate::upkeep::{AgentRules, ReapRules, Reaped};
-use crate::{AgentError, Host};
+use crate::{AgentError, Host, HostOptions};
 
 fn rules(a: &ReapArguments) -> ReapRules {
     let everybody = AgentRules {
@@ -280,15 +280,45 @@ fn finding(finding: &Finding) -> (&'static str, String) {
         Finding::Log { reason } => ("log", format!("log: {reason}")),
         Finding::Segment { file, reason } => ("segment", format!("{file}: {reason}")),
         Finding::Agent(d) => ("agent", format!("{}: {}", place(d), d.reason)),
+        Finding::Lost { what } => ("lost", format!("lost: {what}")),
         Finding::Repaired { what } => ("repaired", format!("repaired: {what}")),
     }
 }
 
-pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
+/// Makes a store that does not open, for this reason, one that does. What was found is told, or given for the list.
+pub fn mend(
+    options: &HostOptions,
+    reason: &StoreError,
+    a: &FsckArguments,
+) -> anyhow::Result<Vec<serde_json::Value>> {
+    let (mut found, mut told) = (Vec::new(), Ok(()));
+    let mut tell = |kind: &'static str, text: String| {
+        if a.json {
+            found.push(json!({ "kind": kind, "text": text }));
+        } else if told.is_ok() {
+            told = say(format_args!("{text}"));
+        }
+    };
+    tell("store", format!("the store does not open: {}", zone_vfs::told(reason)));
+    Host::mend(options, &mut |it| {
+        let (kind, text) = finding(it);
+        tell(kind, text);
+    })?;
+    told?;
+    Ok(found)
+}
+
+/// `mended` is what was found before the store could be opened; for the list, so none where it was told.
+pub async fn fsck(
+    host: &Host,
+    a: &FsckArguments,
+    is_mended: bool,
+    mended: Vec<serde_json::Value>,
+) -> anyhow::Result<u8> {
     let store = host.store()?;
     let (repair, as_json) = (a.repair, a.json);
     let task = threads::run(move || {
-        let (mut found, mut told) = (Vec::new(), Ok(()));
+        let (mut found, mut told) = (mended, Ok(()));
         let report = store.scrub(repair, &mut |it| {
             let (kind, text) = finding(it);
             if as_json {
@@ -358,7 +388,7 @@ pub async fn fsck(host: &Host, a: &FsckArguments) -> anyhow::Result<u8> {
             say(format_args!("`dormouse fsck --repair` makes whole what can be, and deletes nothing"))?;
         }
     }
-    Ok(u8::from(findings > 0))
+    Ok(u8::from(findings > 0 || is_mended))
 }
 
 /// The backups in a folder, oldest first.

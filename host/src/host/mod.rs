@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use zone_vfs::id::AgentId;
-use zone_vfs::store::{DamagedAgent, Disk, Store, StoreError};
+use zone_vfs::store::{DamagedAgent, Disk, Finding, Store, StoreError};
 
 use crate::agent::{Agent, AgentError, Place, Template};
 use crate::code::{CodeCache, Components};
@@ -104,6 +104,12 @@ impl Host {
             options,
         });
         Ok(Self { shared })
+    }
+
+    /// Makes a store that [does not open](StoreError::is_mendable) one that does, without what is lost: see
+    /// [`Store::mend`]. It is worth [scrubbing](Store::scrub) then.
+    pub fn mend(options: &HostOptions, report: &mut dyn FnMut(&Finding)) -> Result<(), AgentError> {
+        Ok(Store::mend(&options.folder, &options.store, report)?)
     }
 
     /// The store beneath.

@@ -284,3 +284,42 @@ fn a_damaged_component_is_named() {
     store.bed.ok(["new".as_ref(), "other".as_ref(), again.as_os_str()]);
     assert_eq!(store.bed.send("n", "list"), "1. one\n2. two\n3. three");
 }
+
+#[test]
+fn a_repair_brings_back_what_reads_and_says_what_is_lost() {
+    let store = Damaged::made(false);
+    let bed = &store.bed;
+    let repaired = |words: &[&str]| {
+        bed.refused(["fsck"], &["fsck --repair"]);
+        let ran = bed.run(["fsck", "--repair"]);
+        assert_eq!(ran.status, Some(1), "{ran}");
+        for word in ["the store does not open: ", "lost: "].iter().chain(words) {
+            assert!(ran.out.contains(word), "{word}: {ran}");
+        }
+        bed.ok(["fsck"]);
+    };
+    let superblock = bed.store().join("superblock");
+    change(&superblock, |bytes| bytes.fill(7));
+    repaired(&["superblock: neither slot reads", "quarantine/"]);
+    assert!(bed.store().join("quarantine/superblock-0").exists());
+    store.assert_good();
+    store.restore();
+    fs::remove_file(&superblock).expect("a file of the store's");
+    repaired(&["superblock: it is gone"]);
+    store.assert_good();
+    store.restore();
+    // the first page of the log, which says which log it is: what follows reads
+    change(&store.find("log", ".log"), |bytes| bytes[..BLOCK].fill(7));
+    repaired(&["quarantine/"]);
+    store.assert_good();
+    store.restore();
+    // the group with the last turn, before that of a file
+    change(&store.find("log", ".log"), |bytes| {
+        let at = bytes.windows(10).position(|it| it == b"note three").expect("the event is in the log");
+        bytes[at] ^= 1;
+    });
+    repaired(&["do not read", "n: its record", "turns 3 to ", "after turn 2"]);
+    assert_eq!(bed.send("n", "list"), "1. one\n2. two");
+    let status = bed.send("n", "status");
+    assert!(status.starts_with("memory=2 journal=2 semantic=2 logs=2 "), "{status}");
+}

@@ -6,6 +6,7 @@
 //! - `lend`: a thread that waits for its own commit makes it, where nobody else is at it
 //! - `files`: preallocated files, recycled with a raised generation
 //! - `recovery`: reading it all back, and telling a torn tail from damage
+//! - `salvage`: what can still be read where that is damage
 
 mod committer;
 mod error;
@@ -14,6 +15,7 @@ mod format;
 mod lend;
 mod queue;
 mod recovery;
+mod salvage;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]
@@ -40,6 +42,7 @@ use files::SharedFiles;
 pub use format::{FORMAT_VERSION, MAX_NEEDS, MAX_RECORD};
 pub use lend::lend;
 use queue::{Pending, Pushed, SharedQueue, Told};
+pub(crate) use salvage::Salvage;
 
 /// One entry of an agent's ordered stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -268,7 +268,7 @@ impl Walk<'_> {
 }
 
 /// A file seen through a window.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a str,
     file: &'a dyn DeviceFile,
     len: u64,
@@ -277,7 +277,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(path: &'a str, file: &'a dyn DeviceFile, len: u64) -> Self {
+    pub(super) fn new(path: &'a str, file: &'a dyn DeviceFile, len: u64) -> Self {
         Self { path, file, len, window: AlignedBuf::new(), start: 0 }
     }
 
@@ -297,19 +297,19 @@ impl<'a> Reader<'a> {
         Ok(Some(&self.window[at..at + len]))
     }
 
-    fn peek(&mut self, offset: u64) -> Result<Option<GroupHeader>, LogError> {
+    pub(super) fn peek(&mut self, offset: u64) -> Result<Option<GroupHeader>, LogError> {
         Ok(self.bytes(offset, GROUP_HEADER)?.and_then(GroupHeader::peek))
     }
 
     /// Header and payload.
-    fn group(&mut self, offset: u64, header: &GroupHeader) -> Result<Option<&[u8]>, LogError> {
+    pub(super) fn group(&mut self, offset: u64, header: &GroupHeader) -> Result<Option<&[u8]>, LogError> {
         let unpadded = GROUP_HEADER + header.payload;
         Ok(self.bytes(offset, header.stored_len())?.map(|bytes| &bytes[..unpadded]))
     }
 
     /// The first valid group from `offset` on that is `wanted`. Without a salt, what looks like a
     /// group counts as one.
-    fn find_group(
+    pub(super) fn find_group(
         &mut self,
         offset: u64,
         salt: Option<&Salt>,
@@ -332,7 +332,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn io_error(path: &str) -> impl FnOnce(std::io::Error) -> LogError {
+pub(super) fn io_error(path: &str) -> impl FnOnce(std::io::Error) -> LogError {
     let file = path.to_owned();
     move |source| LogError::Io { file, source }
 }

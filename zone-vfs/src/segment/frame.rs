@@ -93,7 +93,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader, &'static str> {
     if header[4] != FRAME_VERSION {
         return Err("the frame has an unknown version");
     }
-    if !(FrameKind::Chunk as u8..=FrameKind::Catalogue as u8).contains(&header[5]) {
+    if !(FrameKind::Chunk as u8..=FrameKind::Root as u8).contains(&header[5]) {
         return Err("the frame has an unknown kind");
     }
     if header[7] != 0 || header[16..48] != [0; 32] {
@@ -109,6 +109,11 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader, &'static str> {
     };
     can_be(found.codec, found.plain, found.stored)?;
     Ok(found)
+}
+
+/// Whether a frame whose header this is says that it holds this.
+pub(super) fn is_kind(header: &[u8; FRAME_HEADER], kind: FrameKind) -> bool {
+    header[..4] == FRAME_MAGIC && header[5] == kind as u8
 }
 
 /// Whether `frame`, the whole of it, is what its checksum says.

@@ -9,7 +9,7 @@
 //! - `cache`: frames read lately
 //! - `marks`, `sweep`: giving back what nothing needs; `purge`: erasing it
 //! - `held`: what is not given back while something does not read
-//! - `verify`: reading everything again
+//! - `verify`: reading everything again; `roots`: finding catalogues that nothing names any more
 
 mod append;
 mod cache;
@@ -26,6 +26,7 @@ mod options;
 mod purge;
 mod put;
 mod read;
+mod roots;
 mod sweep;
 #[cfg(test)]
 mod tests;

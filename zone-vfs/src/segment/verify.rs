@@ -9,9 +9,7 @@ use super::{Location, Segments, State, open, path};
 use crate::chunks::ChunkError;
 use crate::device::{Caching, Device, is_shortage};
 use crate::id::Hash;
-
-/// Where files go that are damaged.
-const QUARANTINE: &str = "quarantine";
+use crate::quarantine;
 
 /// What was found in a segment.
 #[derive(Debug, Default)]
@@ -178,13 +176,7 @@ impl Segments {
             state.full.remove(&number);
             state.unsealed.remove(&number);
         }
-        let taken = self.device.list(QUARANTINE).map_err(io)?;
-        // each name is free or counted, so one of these is free
-        let mut names = (0..=taken.len()).map(|n| format!("{number:08}-{n}.seg"));
-        let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
-        let name = format!("{QUARANTINE}/{name}");
-        self.device.rename(&path(number), &name).map_err(io)?;
-        Ok(Some(name))
+        Ok(Some(quarantine::set_aside(&*self.device, &path(number)).map_err(io)?))
     }
 }
 

@@ -360,7 +360,7 @@ impl Catalogue {
         let bytes = postcard::to_stdvec(&self).map_err(encoding)?;
         let payload = blob::put_stored(&Twice(segments), &bytes)?;
         let payload = postcard::to_stdvec(&payload).map_err(encoding)?;
-        Ok(segments.put_twice(FrameKind::Catalogue, &payload)?)
+        Ok(segments.put_twice(FrameKind::Root, &payload)?)
     }
 }
 

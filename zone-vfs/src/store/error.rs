@@ -253,6 +253,20 @@ impl StoreError {
         self.is_no_space() || self.is_shortage()
     }
 
+    /// Whether something is damaged or lost on which the whole store hangs, so that it does not open until it was
+    /// [mended](super::Store::mend).
+    pub fn is_mendable(&self) -> bool {
+        matches!(
+            self,
+            Self::Superblock(SuperblockError::Missing | SuperblockError::Damaged)
+                | Self::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::Record(_))
+                | Self::Segment(SegmentError::Damaged { .. })
+                | Self::Chunk(ChunkError::Missing(_) | ChunkError::Damaged { .. })
+                | Self::Encoding(_)
+                | Self::Inconsistent { .. }
+        )
+    }
+
     /// Whether the device failed to read, so that nothing is known of what is stored: it may pass.
     pub fn may_pass(&self) -> bool {
         let is_io = |e: &ChunkError| matches!(e, ChunkError::Io(_));

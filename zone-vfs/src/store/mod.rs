@@ -7,6 +7,7 @@
 //! - `entry` is what records say, `state` what they add up to, `commit` how they become durable.
 //! - `catalogue` and `checkpoint` keep the state in segments, so that the log can be used again; `recovery`
 //!   puts the log back on top; `damaged` is what cannot be read of it.
+//! - `mend` makes a store that does not open one that does, without what is lost.
 //! - `look` tells what is known of an agent that stays out of memory.
 //! - `attachment` is what an embedder attaches to a generation: an image, say.
 //! - `reach` leads through everything that is stored; `reap` gives back what it does not lead to, `usage`
@@ -36,6 +37,7 @@ mod history;
 mod left;
 mod locks;
 mod look;
+mod mend;
 mod open;
 mod pin;
 mod policy;

@@ -71,21 +71,7 @@ impl Store {
     /// Opens the store in `folder`, which is made for its owner alone when it is missing or empty, unless the options
     /// say not to.
     pub fn open(folder: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
-        if !options.create && is_none(folder)? {
-            return Err(StoreError::NoStore { folder: folder.display().to_string() });
-        }
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
-            StoreError::Io { what: format!("making the folder {}", folder.display()), source }
-        })?;
-        super::restore::refuse_unfinished(folder)?;
-        refuse_what_is_no_store(folder)?;
-        let lock = lock(folder)?;
-        let opening = |source| StoreError::Io { what: format!("opening {}", folder.display()), source };
-        let device = match options.device {
-            DeviceKind::Best => device::open_default(folder),
-            kind => device::open(folder, kind),
-        }
-        .map_err(opening)?;
+        let (lock, device) = enter(folder, options)?;
         let index = IndexPlace { path: folder.join(INDEX_FILE), cache: options.index };
         Self::with_index(device, options, Some(lock), Some(&index))
     }
@@ -199,6 +185,26 @@ impl Store {
             .map_err(|source| StoreError::Io { what: "starting the checkpoint thread".into(), source })?;
         Ok(Self { shared: Some(shared), checkpointer: Some(checkpointer), _lock: lock })
     }
+}
+
+/// Takes the lock of the store in `folder`, which is made where the options say so, and opens its device.
+pub(super) fn enter(folder: &Path, options: &StoreOptions) -> Result<(Lock, Arc<dyn Device>), StoreError> {
+    if !options.create && is_none(folder)? {
+        return Err(StoreError::NoStore { folder: folder.display().to_string() });
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
+        StoreError::Io { what: format!("making the folder {}", folder.display()), source }
+    })?;
+    super::restore::refuse_unfinished(folder)?;
+    refuse_what_is_no_store(folder)?;
+    let lock = lock(folder)?;
+    let opening = |source| StoreError::Io { what: format!("opening {}", folder.display()), source };
+    let device = match options.device {
+        DeviceKind::Best => device::open_default(folder),
+        kind => device::open(folder, kind),
+    }
+    .map_err(opening)?;
+    Ok((lock, device))
 }
 
 /// Whose the first record of a log is: nobody's. It begins the log, and says nothing.

@@ -103,7 +103,7 @@ impl<'a, V: Visitor> Reach<'a, V> {
     /// Everything that the catalogue at `hash` leads to.
     pub fn catalogue(&mut self, hash: &Hash) -> Result<(), StoreError> {
         self.place = Place::default();
-        if !self.frame(FrameKind::Catalogue, hash)? {
+        if !self.frame(FrameKind::Root, hash)? {
             return Ok(());
         }
         let chunks = Uncached(self.segments);

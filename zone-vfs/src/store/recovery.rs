@@ -17,7 +17,7 @@ use super::open::NOBODY;
 use super::shared::SharedId;
 use super::state::{Generation, State};
 use crate::chunks::ChunkError;
-use crate::id::{AgentId, Epoch, Hash, Sequence};
+use crate::id::{AgentId, Epoch, Hash, Sequence, Turn};
 use crate::log::{LogPosition, Record};
 use crate::segment::Segments;
 use crate::zone::ZoneRoot;
@@ -35,6 +35,23 @@ pub(super) fn read_catalogue(segments: &Segments, hash: &Hash) -> Result<Catalog
         }
     }
     catalogue::read(segments, hash)
+}
+
+/// How a record fits to what is known of its agent so far.
+pub(super) enum Fit {
+    /// It has taken effect.
+    Known,
+    /// It follows the last one.
+    Next,
+    /// Something before it is lost.
+    Behind {
+        /// The agent's name, where that is known.
+        name: Option<String>,
+        /// Its last record that counts.
+        at: Sequence,
+        /// Its last turn that counts.
+        stands: Turn,
+    },
 }
 
 /// Puts the log's records on top of the catalogue.
@@ -202,6 +219,47 @@ impl Recovery {
         }
         self.let_go(&record);
         Ok(())
+    }
+
+    /// How a record of the log fits to what is known of its agent so far.
+    pub fn fits(&mut self, record: &Record) -> Result<Fit, StoreError> {
+        let id = record.agent;
+        let is_settled = id == NOBODY || self.agents.removed.contains_key(&id);
+        if is_settled || self.damaged.contains_key(&id) {
+            return Ok(Fit::Next);
+        }
+        let (before, entries) = match entry::decode(&record.body) {
+            Ok(decoded) => decoded,
+            Err(e) if e.is_of_one_agent() => return Ok(Fit::Next),
+            Err(e) => return Err(e),
+        };
+        let at = match self.state(id) {
+            Ok(Some(at)) => at,
+            Ok(None) if matches!(entries.first(), Some(Entry::Created { .. })) => return Ok(Fit::Next),
+            Ok(None) => return Ok(Fit::Behind { name: None, at: Sequence(0), stands: Turn(0) }),
+            // whoever takes it tells
+            Err(e) if e.is_of_one_agent() => return Ok(Fit::Next),
+            Err(e) => return Err(e),
+        };
+        let state = &self.states[at];
+        if state.removed || record.sequence <= state.sequence {
+            return Ok(Fit::Known);
+        }
+        let follows =
+            record.sequence == state.sequence.next() && record.epoch >= state.epoch && before == state.digest;
+        if follows {
+            return Ok(Fit::Next);
+        }
+        Ok(Fit::Behind { name: Some(state.name.clone()), at: state.sequence, stands: state.last_turn })
+    }
+
+    /// Removes an agent, or a shared zone, of whose records some before that are lost.
+    pub fn remove(&mut self, id: AgentId) {
+        let Some(at) = self.places.get(&id).copied() else { return };
+        let state = &mut self.states[at];
+        state.removed = true;
+        let (role, name) = (state.role, state.name.clone());
+        self.agents.forget(id, role, &name);
     }
 
     /// A record of a damaged agent or shared zone: the one that removes it needs nothing else of it.

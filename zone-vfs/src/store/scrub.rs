@@ -47,6 +47,11 @@ pub enum Finding {
     },
     /// Something of an agent cannot be read.
     Agent(Damage),
+    /// Something is lost, or may be, that nothing brings back.
+    Lost {
+        /// What, and whose.
+        what: String,
+    },
     /// Something was made whole, or set aside.
     Repaired {
         /// What was done.

@@ -128,6 +128,44 @@ impl SuperblockFile {
         }
     }
 
+    /// What the slots say that read, the newest first; none where there is no file.
+    pub(crate) fn slots(device: &dyn Device) -> Result<Vec<Superblock>, SuperblockError> {
+        match device.open(FILE, Caching::Cached) {
+            Ok(file) => {
+                let mut slots: Vec<Superblock> = valid(&*file)?.into_iter().map(|(found, _)| found).collect();
+                slots.sort_by_key(|it| std::cmp::Reverse(it.sequence));
+                Ok(slots)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+
+    /// Makes the superblock anew, in the place of a damaged or lost one: with this checkpoint, and recovery from `log`
+    /// on. It is of the store that `known` is of, if anything of the old one is known, else of a new one.
+    pub(crate) fn replace(
+        device: &dyn Device,
+        known: Option<&Superblock>,
+        catalogue: Hash,
+        log: LogPosition,
+    ) -> Result<(), SuperblockError> {
+        if device.list("").map_err(io_error)?.iter().any(|name| name == UNFINISHED) {
+            device.remove(UNFINISHED).map_err(io_error)?;
+        }
+        let file = device.create(UNFINISHED, 2 * BLOCK as u64, Caching::Direct).map_err(io_error)?;
+        let next = Superblock {
+            sequence: known.map_or(0, |it| it.sequence) + 1,
+            store: known.map_or_else(|| draw_uuid(device), |it| Ok(it.store))?,
+            incarnation: draw_uuid(device)?,
+            catalogue: Some(catalogue),
+            log,
+        };
+        file.write_durably(0, &encode(&next)).map_err(|error| match error {
+            DurableError::Write(error) | DurableError::Flush(error) => io_error(error),
+        })?;
+        device.rename(UNFINISHED, FILE).map_err(io_error)
+    }
+
     /// What is durable.
     pub fn current(&self) -> &Superblock {
         &self.current
@@ -159,10 +197,15 @@ impl SuperblockFile {
     }
 }
 
-/// The newest valid slot and its number. A newer format in either one wins over everything: its
-/// writer knew what the other slot holds.
+/// The newest valid slot and its number.
 fn newest(file: &dyn DeviceFile) -> Result<(Superblock, u64), SuperblockError> {
-    let mut best: Option<(Superblock, u64)> = None;
+    valid(file)?.into_iter().max_by_key(|(found, _)| found.sequence).ok_or(SuperblockError::Damaged)
+}
+
+/// The slots that are valid, each with its number. A newer format in either one wins over everything: its writer knew
+/// what the other slot holds.
+fn valid(file: &dyn DeviceFile) -> Result<Vec<(Superblock, u64)>, SuperblockError> {
+    let mut all = Vec::new();
     let len = file.len().map_err(io_error)?;
     for number in 0..2 {
         let mut block = vec![0; BLOCK];
@@ -171,16 +214,14 @@ fn newest(file: &dyn DeviceFile) -> Result<(Superblock, u64), SuperblockError> {
             file.read_at(offset, &mut block).map_err(io_error)?;
         }
         match decode(&block) {
-            Slot::Valid(found) if best.is_none_or(|(other, _)| found.sequence > other.sequence) => {
-                best = Some((found, number));
-            }
+            Slot::Valid(found) => all.push((found, number)),
             Slot::Newer(found) => {
                 return Err(SuperblockError::NewerFormat { found, supported: FORMAT_VERSION });
             }
-            Slot::Valid(_) | Slot::Invalid => {}
+            Slot::Invalid => {}
         }
     }
-    best.ok_or(SuperblockError::Damaged)
+    Ok(all)
 }
 
 fn draw_uuid(device: &dyn Device) -> Result<Uuid, SuperblockError> {

@@ -283,7 +283,7 @@ impl Downward for Climbing<'_, '_, '_, '_> {
         match kind {
             FrameKind::Node => Ok(self.writer.nodes.add(self.writer.segments.locate(hash)?)),
             // `plain` sees to it
-            FrameKind::Chunk | FrameKind::Catalogue => Ok(true),
+            FrameKind::Chunk | FrameKind::Catalogue | FrameKind::Root => Ok(true),
         }
     }
 

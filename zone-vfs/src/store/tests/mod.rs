@@ -20,6 +20,7 @@ mod goldens;
 mod index;
 mod look;
 mod memory;
+mod mend;
 mod model;
 mod needles;
 mod old_versions;
