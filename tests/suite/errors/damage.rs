@@ -318,7 +318,7 @@ fn a_repair_brings_back_what_reads_and_says_what_is_lost() {
         let at = bytes.windows(10).position(|it| it == b"note three").expect("the event is in the log");
         bytes[at] ^= 1;
     });
-    repaired(&["do not read", "n: its record", "turns 3 to ", "after turn 2"]);
+    repaired(&["do not read", "n: its records ", "after turn 2"]);
     assert_eq!(bed.send("n", "list"), "1. one\n2. two");
     let status = bed.send("n", "status");
     assert!(status.starts_with("memory=2 journal=2 semantic=2 logs=2 "), "{status}");

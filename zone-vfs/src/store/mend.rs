@@ -165,7 +165,6 @@ impl Mending<'_> {
     }
 
     fn lost(&mut self, what: String) {
-        tracing::error!(what, "lost");
         self.found(&Finding::Lost { what });
     }
 
