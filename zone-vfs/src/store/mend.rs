@@ -318,7 +318,9 @@ impl Mending<'_> {
         })?;
         if recovery.has_newly_damaged() {
             self.salvage.read::<StoreError>(from, &mut |_, records| {
-                records.into_iter().for_each(|record| recovery.keep(record));
+                for record in records {
+                    recovery.keep(record);
+                }
                 Ok(())
             })?;
         }
