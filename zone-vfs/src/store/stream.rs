@@ -30,6 +30,18 @@ impl std::fmt::Debug for StreamFile {
     }
 }
 
+/// Bytes at the beginning of a header: magic (8), version (4) and the checksum of it all, with zeros in its place (4).
+const SEAL: usize = 16;
+
+/// Writes the beginning of a header whose other bytes are there.
+pub(super) fn seal(header: &mut [u8], magic: &[u8; 8], version: u32) {
+    header[..8].copy_from_slice(magic);
+    header[8..12].copy_from_slice(&version.to_le_bytes());
+    header[12..SEAL].fill(0);
+    let sum = crc32fast::hash(header);
+    header[12..SEAL].copy_from_slice(&sum.to_le_bytes());
+}
+
 /// Counts and hashes what goes through.
 pub(super) struct Through<'a, T: ?Sized> {
     pub stream: &'a mut T,
@@ -120,6 +132,36 @@ impl Through<'_, dyn Read + '_> {
     pub fn take<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a header that begins as [`seal`] has it, of this version or an older one. What does not even begin with the
+    /// magic is `none` of the kind.
+    pub fn header<const N: usize>(
+        &mut self,
+        magic: &[u8; 8],
+        version: u32,
+        none: fn() -> StoreError,
+    ) -> Result<[u8; N], StoreError> {
+        let mut bytes = [0; N];
+        let (found, rest) = bytes.split_at_mut(magic.len());
+        match self.fill(found) {
+            Err(_) if self.is_cut => return Err(none()),
+            read => read?,
+        }
+        if found != magic {
+            return Err(none());
+        }
+        self.fill(rest)?;
+        let found = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if found > version {
+            return Err(self.bad(format!("has format {found}; this program reads up to {version}")));
+        }
+        let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        bytes[12..SEAL].fill(0);
+        if crc32fast::hash(&bytes) != stated || found == 0 {
+            return Err(self.bad("is damaged: its header does not match its checksum"));
+        }
         Ok(bytes)
     }
 

@@ -86,7 +86,6 @@ fn garbage_collection_and_exceptions() {
         "(func (result externref) unreachable)",
         "(global (mut externref) (ref.null extern))",
         "(table 1 externref)",
-        r#"(import "a" "b" (table 1 externref))"#,
     ] {
         assert_eq!(of_module(module), [Reason::ExternalReference], "{module}");
     }

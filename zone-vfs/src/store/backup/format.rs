@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::error::{bad, no_backup};
 use crate::id::{Hash, Timestamp};
 use crate::store::StoreError;
-use crate::store::stream::Through;
+use crate::store::stream::{Through, seal};
 
 pub(super) const MAGIC: &[u8; 8] = b"dormbkup";
 const VERSION: u32 = 1;
@@ -32,43 +32,17 @@ pub(super) struct Header {
 impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(self.id.as_bytes());
         bytes[32..48].copy_from_slice(self.since.as_bytes());
         bytes[48..64].copy_from_slice(self.store.as_bytes());
         bytes[64..128].copy_from_slice(&self.key);
         bytes[128..136].copy_from_slice(&Timestamp::now().0.to_le_bytes());
-        let sum = crc32fast::hash(&bytes);
-        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut bytes, MAGIC, VERSION);
         bytes
     }
 
     pub fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
-        let mut bytes = [0; HEADER];
-        let (magic, rest) = bytes.split_at_mut(MAGIC.len());
-        // what does not even begin like one
-        match from.fill(magic) {
-            Err(_) if from.is_cut => return Err(no_backup()),
-            read => read?,
-        }
-        if magic != MAGIC {
-            return Err(no_backup());
-        }
-        from.fill(rest)?;
-        Self::decode(bytes)
-    }
-
-    fn decode(mut bytes: [u8; HEADER]) -> Result<Self, StoreError> {
-        let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        if version > VERSION {
-            return Err(bad(format!("has format {version}; this program reads up to {VERSION}")));
-        }
-        let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-        bytes[12..16].fill(0);
-        if crc32fast::hash(&bytes) != stated {
-            return Err(bad("is damaged: its header does not match its checksum"));
-        }
+        let bytes: [u8; HEADER] = from.header(MAGIC, VERSION, no_backup)?;
         let uuid = |at: usize| {
             let mut id = [0; 16];
             id.copy_from_slice(&bytes[at..at + 16]);

@@ -10,7 +10,7 @@ use super::bad;
 use crate::contract::ZoneKind;
 use crate::id::{GenerationNumber, Timestamp, Turn};
 use crate::store::entry::Cause;
-use crate::store::stream::Through;
+use crate::store::stream::{Through, seal};
 use crate::store::{StoreError, blob};
 use crate::zone::{MAX_TIME, Quota, StoredRoot};
 
@@ -64,37 +64,16 @@ pub(super) struct Header {
 impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(self.id.as_bytes());
         bytes[32..40].copy_from_slice(&self.made.0.to_le_bytes());
         bytes[MARK] = self.is_move.into();
-        let sum = crc32fast::hash(&bytes);
-        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut bytes, MAGIC, VERSION);
         bytes
     }
 
     pub fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
-        let mut bytes = [0; HEADER];
-        let (magic, rest) = bytes.split_at_mut(MAGIC.len());
-        match from.fill(magic) {
-            // what does not even begin like one
-            Err(_) if from.is_cut => return Err(bad("is no export: `dormouse export` makes one")),
-            read => read?,
-        }
-        if magic != MAGIC {
-            return Err(bad("is no export: `dormouse export` makes one"));
-        }
-        from.fill(rest)?;
-        let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        if version > VERSION {
-            return Err(bad(format!("has format {version}; this program reads up to {VERSION}")));
-        }
-        let stated = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-        bytes[12..16].fill(0);
-        if crc32fast::hash(&bytes) != stated || version != VERSION {
-            return Err(bad("is damaged: its header does not match its checksum"));
-        }
+        let none = || bad("is no export: `dormouse export` makes one");
+        let bytes: [u8; HEADER] = from.header(MAGIC, VERSION, none)?;
         let is_move = bytes[MARK] == 1;
         if bytes[MARK] > 1 || bytes[MARK + 1..].iter().any(|byte| *byte != 0) {
             return Err(bad("is refused: its header says what this program does not know"));
