@@ -34,8 +34,8 @@ impl std::fmt::Debug for StreamFile {
 const SEAL: usize = 16;
 
 /// Writes the beginning of a header whose other bytes are there.
-pub(super) fn seal(header: &mut [u8], magic: &[u8; 8], version: u32) {
-    header[..8].copy_from_slice(magic);
+pub(super) fn seal(header: &mut [u8], magic: [u8; 8], version: u32) {
+    header[..8].copy_from_slice(&magic);
     header[8..12].copy_from_slice(&version.to_le_bytes());
     header[12..SEAL].fill(0);
     let sum = crc32fast::hash(header);
@@ -139,7 +139,7 @@ impl Through<'_, dyn Read + '_> {
     /// magic is `none` of the kind.
     pub fn header<const N: usize>(
         &mut self,
-        magic: &[u8; 8],
+        magic: [u8; 8],
         version: u32,
         none: fn() -> StoreError,
     ) -> Result<[u8; N], StoreError> {
@@ -149,7 +149,7 @@ impl Through<'_, dyn Read + '_> {
             Err(_) if self.is_cut => return Err(none()),
             read => read?,
         }
-        if found != magic {
+        if found[..] != magic {
             return Err(none());
         }
         self.fill(rest)?;

@@ -37,12 +37,12 @@ impl Header {
         bytes[48..64].copy_from_slice(self.store.as_bytes());
         bytes[64..128].copy_from_slice(&self.key);
         bytes[128..136].copy_from_slice(&Timestamp::now().0.to_le_bytes());
-        seal(&mut bytes, MAGIC, VERSION);
+        seal(&mut bytes, *MAGIC, VERSION);
         bytes
     }
 
     pub fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
-        let bytes: [u8; HEADER] = from.header(MAGIC, VERSION, no_backup)?;
+        let bytes: [u8; HEADER] = from.header(*MAGIC, VERSION, no_backup)?;
         let uuid = |at: usize| {
             let mut id = [0; 16];
             id.copy_from_slice(&bytes[at..at + 16]);

@@ -67,13 +67,13 @@ impl Header {
         bytes[16..32].copy_from_slice(self.id.as_bytes());
         bytes[32..40].copy_from_slice(&self.made.0.to_le_bytes());
         bytes[MARK] = self.is_move.into();
-        seal(&mut bytes, MAGIC, VERSION);
+        seal(&mut bytes, *MAGIC, VERSION);
         bytes
     }
 
     pub fn read(from: &mut Through<'_, dyn Read + '_>) -> Result<Self, StoreError> {
         let none = || bad("is no export: `dormouse export` makes one");
-        let bytes: [u8; HEADER] = from.header(MAGIC, VERSION, none)?;
+        let bytes: [u8; HEADER] = from.header(*MAGIC, VERSION, none)?;
         let is_move = bytes[MARK] == 1;
         if bytes[MARK] > 1 || bytes[MARK + 1..].iter().any(|byte| *byte != 0) {
             return Err(bad("is refused: its header says what this program does not know"));
