@@ -1,7 +1,7 @@
 //! Image files are a cache: what is archived comes back without them, and costs what differs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -209,8 +209,15 @@ fn a_backup_brings_back_memory_whose_image_files_are_gone() {
     let bed = Bed::new(&["notes"]);
     let generations = noted(&bed, &["one", "two"]);
     lose_images(&bed);
+    // the generations of turns were not archived, and their memory is gone
+    let backed_up = |to: &Path| {
+        let ran = bed.run(["backup".as_ref(), to.as_os_str()]);
+        assert_eq!(ran.status, Some(1), "{ran}");
+        let named: Vec<_> = ran.err.lines().filter_map(|it| it.split("the memory of ").nth(1)).collect();
+        assert!(named.len() == 2 && named[0].starts_with("n@1: ") && named[1].starts_with("n@3: "), "{ran}");
+    };
     let backups = bed.path("backups");
-    bed.ok(["backup".as_ref(), backups.as_os_str()]);
+    backed_up(&backups);
     fs::remove_dir_all(bed.store()).expect("the store goes");
     bed.ok(["restore".as_ref(), backups.as_os_str()]);
     assert_eq!(bed.send("n", "list"), "1. one\n2. two");
@@ -219,10 +226,44 @@ fn a_backup_brings_back_memory_whose_image_files_are_gone() {
     // what is not archived goes along as files
     bed.send("n", "note not archived");
     let backups = bed.path("others");
-    bed.ok(["backup".as_ref(), backups.as_os_str()]);
+    backed_up(&backups);
     fs::remove_dir_all(bed.store()).expect("the store goes");
     bed.ok(["restore".as_ref(), backups.as_os_str()]);
     assert_eq!(bed.send("n", "list"), "1. one\n2. not archived");
+}
+
+#[test]
+fn a_backup_names_whose_memory_is_damaged_and_has_everything_else() {
+    let bed = Bed::new(&["notes"]);
+    let paused = noted(&bed, &["one"]);
+    bed.send("n", "note two");
+    let head = bed.agent("n")["generation"].to_string();
+    bed.create("other", "notes");
+    bed.send("other", "note whole");
+    let id = bed.agent("n")["id"].as_str().expect("an id").to_owned();
+    let pages: Vec<_> =
+        images(&bed).into_iter().filter(|path| path.to_string_lossy().ends_with(".pages")).collect();
+    let of_n = pages.iter().filter(|path| path.to_string_lossy().contains(&id));
+    for path in of_n {
+        let mut bytes = fs::read(path).expect("an image file");
+        let middle = bytes.len() / 2;
+        bytes[middle..].fill(7);
+        fs::write(path, bytes).expect("damage");
+    }
+    let backups = bed.path("backups");
+    let named = format!("the memory of n@{head}: ");
+    let ran = bed.run(["backup".as_ref(), backups.as_os_str()]);
+    assert_eq!(ran.status, Some(1), "{ran}");
+    assert!(ran.err.contains(&named) && !ran.err.contains("other"), "{ran}");
+    fs::remove_dir_all(bed.store()).expect("the store goes");
+    let ran = bed.run(["restore".as_ref(), backups.as_os_str()]);
+    assert!(ran.err.contains(&named) && !ran.err.contains("other"), "{ran}");
+    assert_eq!(bed.send("other", "list"), "1. whole");
+    // it is not where nobody has sent it
+    bed.refused(["send", "n", "list"], &["image file"]);
+    assert_eq!(bed.ok(["zone", "cat", "n:/memory/semantic/notes.txt"]), "one\ntwo\n");
+    bed.ok(["rewind", "n", &paused[0]]);
+    assert_eq!(bed.send("n", "list"), "1. one");
 }
 
 #[test]

@@ -243,6 +243,18 @@ impl AgentError {
         matches!(self, Self::ImageLost { .. }) || matches!(self, Self::Image(e) if e.is_lost())
     }
 
+    /// True when something is lacking, on the disk or to this process: nothing is known of what is stored.
+    pub(crate) fn is_lack(&self) -> bool {
+        match self {
+            Self::Store(e) => e.is_lack(),
+            Self::Image(e) => e.is_lack(),
+            Self::Code(CodeError::Io { source, .. }) | Self::Io { source, .. } => {
+                zone_vfs::device::is_lack(source)
+            }
+            _ => false,
+        }
+    }
+
     /// True when the disk is full.
     pub fn is_no_space(&self) -> bool {
         match self {

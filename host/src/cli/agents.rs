@@ -145,6 +145,8 @@ struct Row {
     max_memory: Option<u64>,
     max_cpu: Option<Duration>,
     id: String,
+    /// How far it is durable: the epoch and the number of its last record.
+    durable: (u64, u64),
     /// The mounts of shared zones.
     shared: Vec<serde_json::Value>,
 }
@@ -190,6 +192,7 @@ fn row(agent: &Agent) -> anyhow::Result<Row> {
         max_memory: about.max_memory,
         max_cpu: about.max_cpu,
         id: info.id.to_string(),
+        durable: (info.epoch.0, info.sequence.0),
         shared: info.zones.iter().filter_map(mount).collect(),
     })
 }
@@ -222,7 +225,7 @@ pub fn list(host: &Host, a: &ListArguments) -> anyhow::Result<u8> {
                     "generation": r.generation, "turns": r.turns, "created": time(r.created),
                     "file_bytes": r.files, "memory_bytes": r.memory, "parent": r.parent, "component": r.component,
                     "max_memory_bytes": r.max_memory, "max_cpu_seconds": r.max_cpu.map(|time| time.as_secs_f64()),
-                    "shared_zones": r.shared,
+                    "shared_zones": r.shared, "durable": { "epoch": r.durable.0, "sequence": r.durable.1 },
                 })
             })
             .collect();

@@ -142,7 +142,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         options.image_cache = limit;
     }
     if let Command::Restore(a) = &arguments.command {
-        let restored = output::unless_reader_gone(storage::restore(&options.folder, a));
+        let restored = output::unless_reader_gone(storage::restore(&options, a).await);
         return output::after(|| "what was asked for is done".into(), restored);
     }
     options.compiler = Some(match variable(COMPILER_VARIABLE) {

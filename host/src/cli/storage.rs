@@ -405,6 +405,15 @@ fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 const EXTENSION: &str = "dormouse-backup";
+/// What a backup is called until it is complete.
+const UNFINISHED: &str = "unfinished";
+
+/// What an interrupted backup has left in a folder, if anything can be seen of one.
+fn unfinished(folder: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.find(|path| path.extension().is_some_and(|e| e == UNFINISHED))
+}
 
 pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     if a.to.as_os_str() == "-" {
@@ -433,7 +442,7 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     }
     let since = open_since(a.since.as_deref().or(newest.map(|(path, _)| path)))?;
     let path = a.to.join(format!("{:06}.{EXTENSION}", next_number(&before)));
-    let unfinished = path.with_extension("unfinished");
+    let unfinished = path.with_extension(UNFINISHED);
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file =
@@ -553,7 +562,8 @@ fn of_part(e: AgentError, files: &[PathBuf]) -> anyhow::Error {
 }
 
 /// Restores into the store's folder, which is not open.
-pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
+pub async fn restore(options: &HostOptions, a: &RestoreArguments) -> anyhow::Result<u8> {
+    let folder = options.folder.as_path();
     let mut files = Vec::new();
     for from in &a.from {
         if from.is_dir() {
@@ -572,6 +582,12 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
         }
     }
     if sources.is_empty() {
+        if let Some(left) = a.from.iter().find_map(|from| unfinished(from)) {
+            bail!(
+                "there is no backup here, only what one that was interrupted has left, of which nothing can be restored: {}",
+                left.display()
+            );
+        }
         bail!(
             "there is no backup in {}",
             a.from.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
@@ -580,7 +596,13 @@ pub fn restore(folder: &Path, a: &RestoreArguments) -> anyhow::Result<u8> {
     let mut parts: Vec<&mut dyn Read> = sources.iter_mut().map(|s| &mut **s as &mut dyn Read).collect();
     let report = {
         let _working = Working::on("restoring".into());
-        Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?
+        let mut report = Host::restore(folder, &mut parts).map_err(|e| of_part(e, &files))?;
+        // image files go as they are: whose memory is damaged is seen in the store
+        let host = Host::open(options.clone())?;
+        let images = host.check_images(false).await?;
+        host.close()?;
+        report.damage.extend(images.damage.iter().map(ToString::to_string));
+        report
     };
     for damage in &report.damage {
         note(format_args!("dormouse: was damaged when the backup was made: {damage}"));

@@ -52,6 +52,15 @@ pub enum ImageError {
         #[source]
         source: std::io::Error,
     },
+    /// The folder of image files could not be made or read.
+    #[error("the folder of image files, {folder}")]
+    Folder {
+        /// Which.
+        folder: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// The file is not what its name says, or is cut short.
     #[error("image file {file} is damaged: {reason}")]
     Damaged {
@@ -126,9 +135,18 @@ impl ImageError {
         }
     }
 
+    /// True when something is lacking, on the disk or to this process: nothing is known of the file.
+    pub(crate) fn is_lack(&self) -> bool {
+        matches!(
+            self,
+            Self::Io { source, .. } | Self::Folder { source, .. } | Self::Map(source)
+                if zone_vfs::device::is_lack(source)
+        )
+    }
+
     /// True when the disk is full.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+        matches!(self, Self::Io { source, .. } | Self::Folder { source, .. } if zone_vfs::device::is_no_space(source))
     }
 }
 

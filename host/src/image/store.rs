@@ -223,7 +223,7 @@ impl ImageStore {
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(|source| ImageError::Io { file: String::new(), source })?;
+            .map_err(folder_failed(folder))?;
         let store = Self {
             folder: folder.into(),
             flats: Mutex::default(),
@@ -276,7 +276,7 @@ impl ImageStore {
 
     /// Makes creations and renames in the folder durable.
     pub(super) fn sync_folder(&self) -> Result<(), ImageError> {
-        File::open(&self.folder).and_then(|d| d.sync_all()).map_err(Self::io(""))
+        File::open(&self.folder).and_then(|d| d.sync_all()).map_err(folder_failed(&self.folder))
     }
 
     /// Whether a flat file of this name is there, complete.
@@ -516,8 +516,8 @@ impl ImageStore {
     pub(crate) fn files(&self) -> Result<Vec<(String, u64)>, ImageError> {
         use std::os::unix::fs::MetadataExt;
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.folder).map_err(Self::io(""))? {
-            let entry = entry.map_err(Self::io(""))?;
+        for entry in std::fs::read_dir(&self.folder).map_err(folder_failed(&self.folder))? {
+            let entry = entry.map_err(folder_failed(&self.folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if is_image(&name)
                 && let Ok(metadata) = entry.metadata()
@@ -569,8 +569,8 @@ impl ImageStore {
     fn remove_where(&self, dry_run: bool, unwanted: impl Fn(&str) -> bool) -> Result<u64, ImageError> {
         use std::os::unix::fs::MetadataExt;
         let mut freed = 0;
-        for entry in std::fs::read_dir(&self.folder).map_err(Self::io(""))? {
-            let entry = entry.map_err(Self::io(""))?;
+        for entry in std::fs::read_dir(&self.folder).map_err(folder_failed(&self.folder))? {
+            let entry = entry.map_err(folder_failed(&self.folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if unwanted(&name) {
                 freed += entry.metadata().map_or(0, |m| m.blocks() * 512);
@@ -581,6 +581,10 @@ impl ImageStore {
         }
         Ok(freed)
     }
+}
+
+fn folder_failed(folder: &Path) -> impl FnOnce(std::io::Error) -> ImageError {
+    move |source| ImageError::Folder { folder: folder.display().to_string(), source }
 }
 
 fn is_image(name: &str) -> bool {

@@ -93,8 +93,12 @@ impl HostShared {
         let store = self.store()?;
         // files that a generation names are not reaped meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
+        // what goes as files: the others' memory goes with the store's own frames
+        let images = self.look_at_images(&|generation| generation.attachment.is_none(), true)?;
         let folder = self.options.folder.clone();
         let mut report = store.backup(to, since, &mut |backed_up| files(&folder, &archived(backed_up)?))?;
+        let lost = images.damage.iter().filter(|it| !it.repaired).map(ToString::to_string);
+        report.damage.extend(lost.take(BackupReport::MAX_DAMAGE));
         let damaged = self.damaged_components()?;
         report.damage.extend(damaged.into_iter().map(|it| format!("{} (of {})", it.reason, it.agent)));
         Ok(report)

@@ -5,8 +5,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use zone_vfs::chunks::ChunkError;
+use zone_vfs::device::is_lack;
 use zone_vfs::id::{AgentId, GenerationNumber};
-use zone_vfs::store::{AgentLook, Attachment, StoreError};
+use zone_vfs::store::{AgentLook, Attachment, Generation, StoreError};
 
 use super::archive::image_of;
 use crate::agent::AgentError;
@@ -37,6 +39,12 @@ pub struct GenesisDamage {
     pub reason: String,
     /// It was made again by starting the component.
     pub repaired: bool,
+}
+
+impl std::fmt::Display for ImageDamage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the memory of {}@{}: {}", self.agent, self.generation, self.reason)
+    }
 }
 
 /// A component that is not there, or is not what its name says.
@@ -112,6 +120,16 @@ struct Looking {
     compared: HashSet<[u8; 32]>,
 }
 
+/// What was read, if it was; an error where something is lacking. What does not read of a record is told by who looks
+/// at the store.
+fn unless_damaged<T, E: Into<AgentError>>(read: Result<T, E>) -> Result<Option<T>, AgentError> {
+    match read.map_err(Into::into) {
+        Ok(read) => Ok(Some(read)),
+        Err(e) if e.is_lack() => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
 impl HostShared {
     /// Makes the genesis image of a component anew.
     async fn genesis_again(self: &Arc<Self>, component: &[u8; 32]) -> Result<(), AgentError> {
@@ -131,6 +149,7 @@ impl HostShared {
             }
             geneses += 1;
             match images.flat_image(&name).and_then(|image| image.check_pages()) {
+                Err(e) if e.is_lack() => return Err(e.into()),
                 Err(e) if !e.is_missing() && damaged.len() < ImageCheck::MAX_DAMAGE => {
                     let reason = zone_vfs::told(&e);
                     damaged.push((component, GenesisDamage { agent, reason, repaired: false }));
@@ -144,17 +163,31 @@ impl HostShared {
     fn check_images(&self, repair: bool) -> Result<ImageCheck, AgentError> {
         // no file goes meanwhile; turns go on
         let _files_stay = self.imaging.blocking_read();
+        let images = self.look_at_images(&|_| true, repair)?;
+        Ok(ImageCheck { components: self.damaged_components()?, ..images })
+    }
+
+    /// Looks at the images of those generations that are `wanted`. Whoever calls sees to it that no file goes.
+    pub(super) fn look_at_images(
+        &self,
+        wanted: &dyn Fn(&Generation) -> bool,
+        repair: bool,
+    ) -> Result<ImageCheck, AgentError> {
         let mut looking = Looking { images: self.images.afresh(), compared: HashSet::new() };
-        let mut check = ImageCheck { components: self.damaged_components()?, ..ImageCheck::default() };
+        let mut check = ImageCheck::default();
         let store = self.store()?;
         self.look_at_all(&mut |agent| {
-            for generation in &agent.generations {
-                // what does not read of a record is told by who looks at the store
-                let Ok(Some(reference)) = image_of(&store, generation) else { continue };
+            for generation in agent.generations.iter().filter(|it| wanted(it)) {
+                let reference = unless_damaged(image_of(&store, generation))?.flatten();
+                let Some(reference) = reference else { continue };
                 check.generations += 1;
                 let image = Looked { agent: agent.id, number: generation.number, reference };
-                let archived = store.attached(generation).ok().flatten();
-                let Err(lost) = looking.look(&image, archived.as_ref(), &mut check.compared) else { continue };
+                let archived = unless_damaged(store.attached(generation))?.flatten();
+                let lost = match looking.look(&image, archived.as_ref(), &mut check.compared) {
+                    Ok(()) => continue,
+                    Err(e) if e.is_lack() => return Err(e.into()),
+                    Err(e) => e,
+                };
                 let kept = |now: AgentLook| now.generations.iter().any(|it| it.number == image.number);
                 let is_kept = store.look(agent.id).is_ok_and(kept);
                 if !is_kept || check.damage.len() >= ImageCheck::MAX_DAMAGE {
@@ -164,6 +197,7 @@ impl HostShared {
                 let repaired = repair
                     && match self.repair(&mut looking, &image, lost) {
                         Ok(repaired) => repaired,
+                        Err(e) if e.is_lack() => return Err(e),
                         Err(e) => {
                             tracing::warn!(agent = %agent.id, generation = %image.number, "not repaired: {}", zone_vfs::told(&e));
                             false
@@ -187,14 +221,13 @@ impl HostShared {
                     needed.push((component, agent.name.clone()));
                 }
             };
-            // what does not read of a record is told by who looks at the store
-            if let Ok(about) = store.payload(&agent.about)
+            if let Some(about) = unless_damaged(store.payload(&agent.about))?
                 && let Ok(about) = journal::decode::<AgentAbout>(&about)
             {
                 note(about.component);
             }
             for generation in &agent.generations {
-                if let Ok(about) = store.payload(&generation.about)
+                if let Some(about) = unless_damaged(store.payload(&generation.about))?
                     && let Ok(about) = journal::decode::<GenerationAbout>(&about)
                 {
                     note(about.component);
@@ -209,10 +242,12 @@ impl HostShared {
     pub(super) fn damaged_components(&self) -> Result<Vec<ComponentDamage>, AgentError> {
         let mut damage = Vec::new();
         for (hash, agent) in self.needed_components()? {
-            if let Err(e) = self.components.read(&hash)
-                && damage.len() < ImageCheck::MAX_DAMAGE
-            {
-                damage.push(ComponentDamage { agent, reason: zone_vfs::told(&e) });
+            match self.components.read(&hash).map_err(AgentError::from) {
+                Err(e) if e.is_lack() => return Err(e),
+                Err(e) if damage.len() < ImageCheck::MAX_DAMAGE => {
+                    damage.push(ComponentDamage { agent, reason: zone_vfs::told(&e) });
+                }
+                _ => {}
             }
         }
         Ok(damage)
@@ -273,6 +308,15 @@ fn compare(image: &Image, archived: &Attachment) -> Result<(), ImageError> {
     let damaged = |reason: String| ImageError::Damaged { file: image.reference().base().to_string(), reason };
     match image.differs(archived) {
         Ok(Some(at)) => Err(damaged(format!("it is not what was archived, from byte {at} of the memory on"))),
+        Err(StoreError::Io { source, .. }) if is_lack(&source) => {
+            Err(ImageError::Io { file: image.reference().base().to_string(), source })
+        }
+        Err(StoreError::Chunk(ChunkError::Shortage(lack))) => {
+            let source = lack
+                .raw_os_error()
+                .map_or_else(|| std::io::ErrorKind::OutOfMemory.into(), std::io::Error::from_raw_os_error);
+            Err(ImageError::Io { file: image.reference().base().to_string(), source })
+        }
         Err(StoreError::Io { source, .. }) => Err(damaged(source.to_string())),
         Ok(None) | Err(_) => Ok(()),
     }

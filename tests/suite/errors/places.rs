@@ -166,3 +166,36 @@ fn few_threads_and_few_files_are_errors_in_plain_words() {
     }
     assert!(bed.send("n", "status").starts_with("memory=1 journal=1 semantic=1 logs=1 "));
 }
+
+/// With too few of them a turn is refused or done, and nothing is ever called damaged.
+#[test]
+fn too_few_descriptors_refuse_what_needs_them_and_name_nothing_as_damaged() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("n", "notes");
+    let (mut kept, mut refused) = (0, 0);
+    for files in 8..64 {
+        let limit = format!("-n {files}");
+        let sent = limited(&bed, &limit, &["send", "n", "note kept"]);
+        if sent.status == Some(0) {
+            kept += 1;
+        } else {
+            let said = sent.err.replace("nothing is damaged", "");
+            assert!(!said.contains("poisoned") && !said.contains("damaged"), "{files}: {sent}");
+            refused += 1;
+        }
+        for command in [&["fsck"][..], &["fsck", "--repair"]] {
+            let looked = limited(&bed, &limit, command);
+            if looked.status != Some(0) {
+                assert!(looked.err.contains("oo many open files"), "{files}: {looked}");
+                assert!(!looked.out.contains(':'), "{files}: {looked}");
+                refused += 1;
+            }
+        }
+        if kept > 3 {
+            break;
+        }
+    }
+    assert!(kept > 3 && refused > 3, "{kept} {refused}");
+    assert_eq!(bed.send("n", "list").lines().count(), kept);
+    bed.ok(["fsck"]);
+}

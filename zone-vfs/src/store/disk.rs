@@ -46,9 +46,9 @@ pub struct DiskInfo {
     pub created: Timestamp,
     /// The generation that it is a fork of.
     pub parent: Option<(AgentId, GenerationNumber)>,
-    /// The writers it has had.
+    /// How far its head is durable on this machine: the epoch of the writer of its last record.
     pub epoch: Epoch,
-    /// Its last record.
+    /// And the number of that record. What is on its way to the disk counts once it is there.
     pub sequence: Sequence,
     /// Its last turn that is durable.
     pub last_turn: Turn,
