@@ -366,6 +366,11 @@ fn a_zone_that_a_policy_names_and_no_agent_has_is_refused_with_those_that_there_
     assert!(!told.contains("episodic, facts"), "{told}");
     policy("[agent.a.zone.facts]\nkeep-versions = 3\n[agent.gone.zone.facst]\nkeep-versions = 3\n");
     bed.ok(["reap"]);
+    // a rule that never held for anything
+    policy("[zone.procedural]\nkeep-versions = 3\n");
+    bed.refused(["reap"], &["zone.procedural", "procedural", "never given back"]);
+    policy("[agent.b.zone.team]\nversions-older-than = \"1d\"\n");
+    bed.refused(["reap"], &["agent.b.zone.team", "shared", "keeps no versions"]);
 }
 
 #[test]

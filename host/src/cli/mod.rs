@@ -7,6 +7,7 @@ mod agents;
 mod args;
 mod contents;
 mod diff;
+mod finding;
 mod inspect;
 mod life;
 mod limits;

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use zone_vfs::device::open_regular;
-use zone_vfs::store::{BackupAbout, Bytes, Damage, Finding, Given, OldOfZone, ReapReport, StoreError};
+use zone_vfs::store::{AgentUsage, BackupAbout, Bytes, Given, OldOfZone, ReapReport, StoreError};
 
 use super::args::{BackupArguments, FsckArguments, ReapArguments, RestoreArguments, UsageArguments};
-use super::output::{count, note, print_json, print_table, say, size, table};
+use super::finding::Fault;
+use super::output::{LISTS_AGENTS, count, note, print_json, print_table, say, size, table};
 use super::progress::Working;
 use crate::threads;
 use crate::upkeep::{AgentRules, ReapRules, Reaped};
@@ -201,10 +202,19 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
 
 pub async fn du(host: &Host, a: &UsageArguments) -> anyhow::Result<u8> {
     let store = host.store()?;
-    let usage = {
+    let mut usage = {
         let _working = Working::on("counting".into());
         threads::run(move || store.usage()).await??
     };
+    let called = |agent: &AgentUsage| {
+        if agent.is_shared_zone { format!("@{}", agent.name) } else { agent.name.clone() }
+    };
+    if let Some(missing) = a.names.iter().find(|name| !usage.agents.iter().any(|it| called(it) == **name)) {
+        bail!(
+            "there is no agent or shared zone `{missing}`: {LISTS_AGENTS}, `dormouse zone shared` the zones"
+        );
+    }
+    usage.agents.retain(|agent| a.names.is_empty() || a.names.contains(&called(agent)));
     let bytes = |b: &Bytes| json!({ "logical": b.logical, "unique": b.unique, "shared": b.shared });
     if a.json {
         let agents: Vec<_> = usage
@@ -231,7 +241,7 @@ pub async fn du(host: &Host, a: &UsageArguments) -> anyhow::Result<u8> {
     let row = |name: String, b: &Bytes| vec![name, size(b.logical), size(b.unique), size(b.shared)];
     let mut rows = Vec::new();
     for agent in &usage.agents {
-        let mut name = if agent.is_shared_zone { format!("@{}", agent.name) } else { agent.name.clone() };
+        let mut name = called(agent);
         if agent.is_damaged {
             name.push_str(" (damaged)");
         }
@@ -260,71 +270,34 @@ pub async fn du(host: &Host, a: &UsageArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Where damage is, as the operator would name it.
-fn place(d: &Damage) -> String {
-    let mut place =
-        d.agent.as_ref().map_or_else(|| "the list of agents".to_string(), |(_, name)| name.clone());
-    if let Some(generation) = d.generation {
-        place = format!("{place}@{generation}");
-    }
-    match (&d.zone, &d.path) {
-        (Some(zone), Some(path)) => place + ":" + zone + "/" + path.trim_start_matches('/'),
-        (Some(zone), None) => place + ": something of zone " + zone,
-        (None, _) => place,
-    }
-}
-
-fn finding(finding: &Finding) -> (&'static str, String) {
-    match finding {
-        Finding::Superblock { reason } => ("superblock", format!("superblock: {reason}")),
-        Finding::Log { reason } => ("log", format!("log: {reason}")),
-        Finding::Segment { file, reason } => ("segment", format!("{file}: {reason}")),
-        Finding::Agent(d) => ("agent", format!("{}: {}", place(d), d.reason)),
-        Finding::Lost { what } => ("lost", format!("lost: {what}")),
-        Finding::Repaired { what } => ("repaired", format!("repaired: {what}")),
-    }
-}
-
 /// Makes a store that does not open, for this reason, one that does. What was found is told, or given for the list.
-pub fn mend(
-    options: &HostOptions,
-    reason: &StoreError,
-    a: &FsckArguments,
-) -> anyhow::Result<Vec<serde_json::Value>> {
+pub fn mend(options: &HostOptions, reason: &StoreError, a: &FsckArguments) -> anyhow::Result<Vec<Fault>> {
     let (mut found, mut told) = (Vec::new(), Ok(()));
-    let mut tell = |kind: &'static str, text: String| {
+    let mut tell = |fault: Fault| {
         if a.json {
-            found.push(json!({ "kind": kind, "text": text }));
+            found.push(fault);
         } else if told.is_ok() {
-            told = say(format_args!("{text}"));
+            told = say(format_args!("{}", fault.text));
         }
     };
-    tell("store", format!("the store does not open: {}", zone_vfs::told(reason)));
-    Host::mend(options, &mut |it| {
-        let (kind, text) = finding(it);
-        tell(kind, text);
-    })?;
+    tell(Fault::of_store(reason));
+    Host::mend(options, &mut |it| tell(Fault::from(it)))?;
     told?;
     Ok(found)
 }
 
 /// `mended` is what was found before the store could be opened; for the list, so none where it was told.
-pub async fn fsck(
-    host: &Host,
-    a: &FsckArguments,
-    is_mended: bool,
-    mended: Vec<serde_json::Value>,
-) -> anyhow::Result<u8> {
+pub async fn fsck(host: &Host, a: &FsckArguments, is_mended: bool, mended: Vec<Fault>) -> anyhow::Result<u8> {
     let store = host.store()?;
     let (repair, as_json) = (a.repair, a.json);
     let task = threads::run(move || {
         let (mut found, mut told) = (mended, Ok(()));
         let report = store.scrub(repair, &mut |it| {
-            let (kind, text) = finding(it);
+            let fault = Fault::from(it);
             if as_json {
-                found.push(json!({ "kind": kind, "text": text }));
+                found.push(fault);
             } else if told.is_ok() {
-                told = say(format_args!("{text}"));
+                told = say(format_args!("{}", fault.text));
             }
         });
         (report, found, told)
@@ -332,35 +305,14 @@ pub async fn fsck(
     let (report, mut found, mut told) = task.await?;
     let report = report?;
     let images = host.check_images(repair).await?;
-    for damage in &images.components {
-        let text = format!(
-            "{} (of {}): `dormouse new` with the same file puts it back",
-            damage.reason, damage.agent
-        );
+    let components = images.components.iter().map(Fault::from);
+    let geneses = images.damaged_geneses.iter().flat_map(Fault::of_genesis);
+    for fault in components.chain(geneses).chain(images.damage.iter().flat_map(Fault::of_image)) {
         if as_json {
-            found.push(json!({ "kind": "component", "text": text }));
+            found.push(fault);
         } else if told.is_ok() {
-            told = say(format_args!("{text}"));
-        }
-    }
-    let geneses = images.damaged_geneses.iter().map(|damage| {
-        let text = format!("{} (genesis of the component of {})", damage.reason, damage.agent);
-        let made = "repaired: the genesis image was made again by starting the component";
-        (text, damage.repaired.then(|| made.to_owned()))
-    });
-    let generations = images.damage.iter().map(|damage| {
-        let place = format!("{}@{}", damage.agent, damage.generation);
-        let made = format!("repaired: the memory of {place} was made again from the archive");
-        (format!("{place}: {}", damage.reason), damage.repaired.then_some(made))
-    });
-    for (text, made) in geneses.chain(generations) {
-        for (kind, text) in [("image", Some(text)), ("repaired", made)] {
-            match text {
-                Some(text) if as_json => found.push(json!({ "kind": kind, "text": text })),
-                // what is to be repaired is, whoever listens
-                Some(text) if told.is_ok() => told = say(format_args!("{text}")),
-                _ => {}
-            }
+            // what is to be repaired is, whoever listens
+            told = say(format_args!("{}", fault.text));
         }
     }
     told?;
@@ -423,7 +375,7 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
         let report = host.backup(Box::new(std::io::stdout()), open_since(a.since.as_deref())?).await?;
         return told(&report, "-", true, false);
     }
-    std::fs::create_dir_all(&a.to).with_context(|| format!("making {}", a.to.display()))?;
+    make_folder(&a.to)?;
     let before = parts(&a.to)?;
     if a.full && !before.is_empty() {
         bail!("{} has backups already: a full one begins in a folder of its own", a.to.display());
@@ -462,6 +414,23 @@ pub async fn backup(host: &Host, a: &BackupArguments) -> anyhow::Result<u8> {
     std::fs::rename(&unfinished, &path)?;
     File::open(&a.to)?.sync_all()?;
     told(&report, &path.display().to_string(), false, a.json)
+}
+
+/// Makes the folder of backups where it is not there; not those above it, which a path that is misspelt would make.
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    use std::io::ErrorKind;
+    match std::fs::create_dir(folder) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory) => bail!(
+            "{} is no folder: name a folder for backups, or write one to standard output: `dormouse backup - > FILE`",
+            folder.display()
+        ),
+        Err(e) if e.kind() == ErrorKind::NotFound => bail!(
+            "{}: there is no folder to make it in: make that first, if the path is right",
+            folder.display()
+        ),
+        made => made.with_context(|| format!("making {}", folder.display())),
+    }
 }
 
 /// What a backup says of itself. An error names its file.

@@ -10,6 +10,8 @@ use figment::providers::{Format, Serialized, Toml};
 use figment::value::Dict;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use zone_vfs::contract::ZoneKind;
+use zone_vfs::contract::lifecycle::Reaping;
 use zone_vfs::store::{KeepGenerations, KeepPolicy, ReapPolicy, Store, StoreError, VersionPolicy};
 
 use crate::agent::{AgentError, default_zones};
@@ -200,12 +202,19 @@ impl KnownZones<'_> {
                 Err(StoreError::NoAgent(_)) => continue,
                 look => look?,
             };
+            for zone in look.zones.iter().filter(|it| agent.zone.contains_key(&it.name)) {
+                self.expect_old_versions(&format!("agent.{name}.zone.{}", zone.name), zone.kind)?;
+            }
             let zones: BTreeSet<_> = look.zones.into_iter().map(|it| it.name).collect();
             if let Some(zone) = agent.zone.keys().find(|zone| !zones.contains(*zone)) {
                 return Err(self.unknown(&format!("agent.{name}.zone.{zone}: {name} has"), zone, &zones));
             }
         }
-        let mut zones: BTreeSet<_> = default_zones().into_iter().map(|it| it.name).collect();
+        let defaults = default_zones();
+        for zone in defaults.iter().filter(|it| rules.everybody.zone.contains_key(&it.name)) {
+            self.expect_old_versions(&format!("zone.{}", zone.name), zone.kind)?;
+        }
+        let mut zones: BTreeSet<_> = defaults.into_iter().map(|it| it.name).collect();
         let missing = |zones: &BTreeSet<String>| rules.everybody.zone.keys().find(|it| !zones.contains(*it));
         if missing(&zones).is_none() {
             return Ok(());
@@ -230,6 +239,20 @@ impl KnownZones<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses rules about versions for a zone of which none is ever given back.
+    fn expect_old_versions(&self, place: &str, kind: ZoneKind) -> Result<(), AgentError> {
+        if kind.reaping() == Reaping::OldVersions {
+            return Ok(());
+        }
+        let why = if kind.keeps_versions() {
+            "versions in it are never given back"
+        } else {
+            "it keeps no versions"
+        };
+        let reason = format!("{place}: this zone is {kind}: {why}, and no rule holds for them");
+        Err(AgentError::Policy { file: self.file.to_path_buf(), reason })
     }
 
     #[cold]

@@ -16,6 +16,9 @@ pub struct UsageArguments {
     /// List each agent's generations too
     #[arg(long)]
     pub generations: bool,
+    /// Only these agents, and zones that agents share [default: all]
+    #[arg(value_name = "N|@ZONE")]
+    pub names: Vec<String>,
 }
 
 /// Arguments of `fsck`.

@@ -17,9 +17,32 @@ pub(super) fn format(at: Timestamp) -> String {
     )
 }
 
-/// Reads what [`format`] writes, also with fewer digits behind the second, or none.
+/// Reads what [`format`] writes, also with fewer digits behind the second, or none; at another offset from UTC, as
+/// `+01:00`; and a date alone, which is the beginning of that day in UTC.
 pub(super) fn parse(text: &[u8]) -> Option<Timestamp> {
-    let text = text.strip_suffix(b"Z")?;
+    if text.len() == 10 {
+        return parse_local(&[text, b"T00:00:00"].concat()).map(Timestamp);
+    }
+    if let Some(local) = text.strip_suffix(b"Z") {
+        return parse_local(local).map(Timestamp);
+    }
+    let (local, offset) = text.split_last_chunk::<6>()?;
+    let [sign, h1, h2, b':', m1, m2] = *offset else { return None };
+    let number = |a: u8, b: u8, most: u64| {
+        let both = a.is_ascii_digit() && b.is_ascii_digit();
+        both.then(|| u64::from(a - b'0') * 10 + u64::from(b - b'0')).filter(|it| *it <= most)
+    };
+    let ahead = (number(h1, h2, 23)? * 60 + number(m1, m2, 59)?) * 60 * 1_000_000_000;
+    let at = parse_local(local)?;
+    match sign {
+        b'+' => at.checked_sub(ahead).map(Timestamp),
+        b'-' => at.checked_add(ahead).map(Timestamp),
+        _ => None,
+    }
+}
+
+/// Nanoseconds since 1970 began where clocks show this.
+fn parse_local(text: &[u8]) -> Option<u64> {
     let (head, fraction) = match text.len() {
         19 => (text, &b""[..]),
         21.. if text[19] == b'.' && text.len() <= 29 => (&text[..19], &text[20..]),
@@ -43,7 +66,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Timestamp> {
     }
     let nanoseconds = number(fraction)? * 10u64.pow(9 - fraction.len() as u32);
     let seconds = days * DAY + hour * 3600 + minute * 60 + second;
-    Some(Timestamp(seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?))
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
 /// Year, month and day of a day since 1970; the algorithms are Howard Hinnant's, of "chrono-compatible
@@ -91,6 +114,9 @@ mod tests {
         let short = |text: &str| parse(text.as_bytes()).map(|at| at.0);
         assert_eq!(short("2001-09-09T01:46:40Z"), Some(1_000_000_000_000_000_000));
         assert_eq!(short("2001-09-09T01:46:40.5Z"), Some(1_000_000_000_500_000_000));
+        assert_eq!(short("2001-09-09T03:16:40+01:30"), Some(1_000_000_000_000_000_000));
+        assert_eq!(short("2001-09-08T20:46:40.5-05:00"), Some(1_000_000_000_500_000_000));
+        assert_eq!(short("2001-09-09"), Some(1_000_000_000_000_000_000 - 6_400_000_000_000));
     }
 
     #[test]
@@ -98,8 +124,14 @@ mod tests {
         for text in [
             "",
             "Z",
-            "2001-09-09",
+            "2001-09-9",
+            "2001-02-29",
             "2001-09-09T01:46:40",
+            "2001-09-09T01:46:40+24:00",
+            "2001-09-09T01:46:40+0100",
+            "2001-09-09T01:46:40 01:00",
+            "2001-09-09T01:46:40+01:60",
+            "1970-01-01T00:00:00+01:00",
             "2001-09-09 01:46:40Z",
             "2001-02-29T00:00:00Z",
             "2001-13-01T00:00:00Z",
@@ -111,7 +143,6 @@ mod tests {
             "2001-01-01T00:00:60Z",
             "2001-01-01T00:00:00.Z",
             "2001-01-01T00:00:00.1234567890Z",
-            "2001-01-01T00:00:00+00:00",
             "+001-01-01T00:00:00Z",
             "9999-12-31T23:59:59Z",
             "2001-01-01T00:00:00.12x456789Z",
