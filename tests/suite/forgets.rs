@@ -179,6 +179,147 @@ fn a_folder_is_forgotten_with_what_was_in_it() {
     assert_eq!(found(&bed.store()), [""; 0]);
 }
 
+#[test]
+fn what_is_written_to_a_file_that_was_forgotten_while_it_was_open_is_never_lost() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let journal = |agent: &str| format!("{agent}:/memory/episodic/journal.log");
+    bed.send("a", &format!("note {MARKER}"));
+    assert_eq!(bed.send("a", "line"), format!("note 1: {MARKER}"));
+    bed.ok(["zone", "forget", "--yes", &journal("a")]);
+    bed.ok(["fork", "a", "b"]);
+    let forgotten = generations(&bed).pop().expect("a generation").to_string();
+    // it has the file open, to append and to read
+    assert_eq!(bed.send("a", "note after"), "kept note 2");
+    assert_eq!(bed.ok(["zone", "cat", &journal("a")]), "note 2: after\n");
+    bed.ok(["pause", "a"]);
+    bed.ok(["resume", "a"]);
+    assert_eq!(bed.send("a", "line"), "note 2: after");
+    assert_eq!(bed.send("b", "note in a fork"), "kept note 2");
+    assert_eq!(bed.ok(["zone", "cat", &journal("b")]), "note 2: in a fork\n");
+    bed.ok(["rewind", "a", &forgotten]);
+    assert_eq!(bed.send("a", "note rewound"), "kept note 2");
+    assert_eq!(bed.ok(["zone", "cat", &journal("a")]), "note 2: after\nnote 2: rewound\n");
+    for agent in ["a", "b"] {
+        let listed = bed.ok(["zone", "ls", "-R", &format!("{agent}:/memory/episodic")]);
+        assert!(listed.contains("journal.log"), "{listed}");
+    }
+    bed.ok(["fsck"]);
+}
+
+#[test]
+fn what_had_the_name_and_was_moved_elsewhere_stays_and_is_named() {
+    let bed = Bed::new(&["zone-history"]);
+    bed.create("a", "zone-history");
+    let (old, new) = ("a:/memory/semantic/plan.new", "a:/memory/semantic/plan");
+    let stays = |told: &Value| told["stay"].as_array().map_or(0, Vec::len);
+    bed.send("a", "write /memory/semantic/plan.new one");
+    bed.send("a", "rename /memory/semantic/plan.new /memory/semantic/plan");
+    bed.refused(
+        ["zone", "forget", "--yes", old],
+        &["at /memory/semantic/plan by now", "--all-that-had-the-name"],
+    );
+    // what is there now is meant, and nothing else that was
+    put(&bed, old, "a draft");
+    let before = bed.json(["zone", "history", new]);
+    let dry = bed.json(["zone", "forget", "--dry-run", old]);
+    assert_eq!((&dry["contents"], stays(&dry)), (&1.into(), 1), "{dry}");
+    assert_eq!(dry["files"][0]["path"], "/memory/semantic/plan.new", "{dry}");
+    assert_eq!(dry["stay"][0]["path"], "/memory/semantic/plan", "{dry}");
+    let told = bed.ok(["zone", "forget", "--yes", old]);
+    assert!(told.contains("goes: file") && told.contains("had the name, and stays: file"), "{told}");
+    assert_eq!(bed.ok(["zone", "cat", new]), "one");
+    assert_eq!(bed.json(["zone", "history", new]), before);
+    // what was deleted under the name goes with what is there
+    bed.ok(["zone", "rm", new]);
+    bed.send("a", "write /memory/semantic/plan two");
+    let told = bed.json(["zone", "forget", "--yes", new]);
+    assert_eq!(told["files"].as_array().map(Vec::len), Some(2), "{told}");
+    assert_eq!((&told["contents"], stays(&told)), (&2.into(), 0), "{told}");
+    // in a workspace, where a replaced file is in generations alone
+    put(&bed, "a:/workspace/plan", "first");
+    bed.send("a", "ls /workspace");
+    bed.ok(["zone", "rm", "a:/workspace/plan"]);
+    put(&bed, "a:/workspace/plan", MARKER);
+    bed.send("a", "ls /workspace");
+    let told = bed.json(["zone", "forget", "--yes", "a:/workspace/plan"]);
+    assert_eq!((&told["files"][1]["is_there"], &told["contents"]), (&true.into(), &2.into()), "{told}");
+    assert_eq!(found(&bed.store()), [""; 0]);
+    // wherever they are now
+    bed.send("a", "write /memory/semantic/plan.new three");
+    bed.send("a", "rename /memory/semantic/plan.new /memory/semantic/plan");
+    let all = bed.json(["zone", "forget", "--yes", "--all-that-had-the-name", old]);
+    assert_eq!((&all["contents"], stays(&all)), (&1.into(), 0), "{all}");
+    bed.refused(["zone", "cat", new], &["no such file"]);
+}
+
+#[test]
+fn a_forget_that_is_repeated_drops_nothing() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let place = "a:/memory/semantic/facts";
+    for text in ["the first", "the last"] {
+        put(&bed, place, text);
+        bed.send("a", "list");
+    }
+    let first = bed.json(["zone", "history", place])[0]["version"].to_string();
+    bed.ok(["zone", "forget", "--yes", "--version", &first, place]);
+    let again = |arguments: &[&str]| {
+        bed.send("a", "list");
+        let before = generations(&bed);
+        let told = bed.json(arguments);
+        assert_eq!((&told["already_forgotten"], &told["contents"]), (&true.into(), &0.into()), "{told}");
+        assert_eq!(told["generations"], serde_json::json!([]), "{told}");
+        assert_eq!(generations(&bed), before);
+    };
+    again(&["zone", "forget", "--yes", "--version", &first, place]);
+    bed.ok(["zone", "forget", "--yes", place]);
+    again(&["zone", "forget", "--yes", place]);
+    again(&["zone", "forget", "--dry-run", place]);
+    assert!(bed.ok(["zone", "forget", "--yes", place]).contains("nothing is left"));
+    assert_eq!(bed.ok(["zone", "cat", "a:/logs/audit"]).lines().count(), 2);
+}
+
+#[test]
+fn nothing_is_forgotten_without_a_line_in_the_audit_trail_which_is_never_forgotten_itself() {
+    let bed = Bed::new(&["notes"]);
+    let notes = crate::bed::guest("notes");
+    for agent in ["a", "b"] {
+        let made = ["new", "--zone", "team=/team", "--zone", "logs=logs:2K", agent];
+        bed.ok(made.map(OsStr::new).into_iter().chain([notes.as_os_str()]));
+    }
+    let audit = |agent: &str| {
+        let text = bed.ok(["zone", "cat", &format!("{agent}:/logs/audit")]);
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>()
+    };
+    // logs that are full
+    put(&bed, "a:/logs/full", &"x".repeat(2048));
+    put(&bed, "a:/workspace/secret", MARKER);
+    bed.ok(["zone", "forget", "--yes", "a:/workspace/secret"]);
+    assert_eq!(audit("a").len(), 1);
+    bed.refused(["zone", "forget", "--yes", "a:/logs/audit"], &["the audit trail is never erased"]);
+    bed.refused(["zone", "forget", "--dry-run", "a:/logs/audit"], &["the audit trail is never erased"]);
+    // a line for each who mounts it
+    put(&bed, "@team:/secret", MARKER);
+    bed.ok(["zone", "forget", "--yes", "@team:/secret"]);
+    for agent in ["a", "b"] {
+        let line = audit(agent).pop().expect("a line");
+        assert_eq!((&line["what"], &line["path"]), (&"forget".into(), &"@team:/secret".into()), "{line}");
+    }
+    assert_eq!(found(&bed.store()), [""; 0]);
+    // what an agent forgets itself
+    let command = wat::parse_str(FORGETS.replace("ENDS", "i32.const 0")).expect("a component");
+    let command = bed.file("forgets.wasm", command);
+    let run = || crate::bed::run(bed.command(["run", "--name", "c"]).arg(&command), b"").status;
+    assert_eq!(run(), Some(1));
+    put(&bed, "c:/memory/semantic/secret", "three");
+    assert_eq!(run(), Some(0));
+    let lines = audit("c");
+    let line = lines.last().expect("a line");
+    assert_eq!((lines.len(), &line["by"], &line["turn"]), (1, &"agent".into(), &2.into()), "{line}");
+    assert_eq!((&line["path"], &line["bytes"]), (&"/memory/semantic/secret".into(), &5.into()), "{line}");
+}
+
 /// A command that forgets `/memory/semantic/secret`, and then does what stands for `ENDS`; status 1 where it may not.
 const FORGETS: &str = r#"(component
   (import "dormouse:zones/types@0.1.0" (instance $types

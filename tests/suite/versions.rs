@@ -92,6 +92,44 @@ fn a_rollback_is_a_new_version_and_brings_back_what_was_deleted() {
 }
 
 #[test]
+fn what_a_name_stood_for_before_is_told_and_can_be_brought_back() {
+    let bed = three_versions();
+    let place = "a:/memory/semantic/facts";
+    let old = history(&bed, place);
+    bed.ok(["zone", "rm", place]);
+    bed.send("a", &format!("write {FACTS} another"));
+    let all = history(&bed, place);
+    assert_eq!(kinds(&all), ["create", "publish", "publish", "tombstone", "create"], "{all:?}");
+    assert_eq!((&all[0]["file"], &all[4]["current"]), (&old[0]["file"], &true.into()), "{all:?}");
+    let other = all[4]["file"].clone();
+    assert_ne!(other, old[0]["file"]);
+    assert_eq!(
+        bed.json(["zone", "history", place, "--after", &number(&all[1]), "--limit", "2"]),
+        Value::from(all[2..4].to_vec())
+    );
+    // as the agent sees it
+    let told = bed.send("a", &format!("versions {FACTS}"));
+    assert_eq!(told.lines().count(), 5, "{told}");
+    assert_eq!(bed.send("a", &format!("read {FACTS} {}", number(&all[1]))), "two");
+    // the file that is there has that content now
+    bed.refused(
+        ["zone", "rollback", place, &number(&all[1]), "--expect", &number(&all[0])],
+        &["the file has changed: it is at version"],
+    );
+    bed.ok(["zone", "rollback", place, &number(&all[1])]);
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "two");
+    bed.send("a", &format!("rollback {FACTS} {}", number(&all[2])));
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "three");
+    let now = history(&bed, place);
+    assert_eq!((now.len(), &now[6]["file"], &now[6]["current"]), (7, &other, &true.into()), "{now:?}");
+    // and keeps it when the earlier file is forgotten with everything that it was
+    bed.ok(["zone", "rm", place]);
+    bed.ok(["zone", "rollback", place, &number(&all[0])]);
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "one");
+    bed.ok(["fsck"]);
+}
+
+#[test]
 fn a_temporary_file_that_is_renamed_over_its_target_is_one_version_of_it() {
     let bed = three_versions();
     bed.send("a", "write /memory/semantic/facts.tmp four");
@@ -163,8 +201,53 @@ fn the_feed_tells_what_commits_did() {
     output.read_line(&mut line).expect("a line");
     let change: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!((&change["path"], &change["kind"]), (&"facts".into(), &"publish".into()), "{line}");
-    follower.kill().expect("it runs");
+    // nobody reads any more, and nothing comes that it could learn that from
+    drop(output);
     follower.wait().expect("it ends");
+    let followed = ["zone", "changes", "a:/memory/semantic", "--follow", "--limit", "2", "--json"];
+    assert_eq!(bed.ok(followed).lines().count(), 2);
+}
+
+#[test]
+fn writing_and_removing_can_be_made_conditional_on_the_version_that_was_seen() {
+    let bed = three_versions();
+    let (place, versions) =
+        ("a:/memory/semantic/facts", history(&three_versions(), "a:/memory/semantic/facts"));
+    let (first, last) = (number(&versions[0]), number(&versions[2]));
+    let text = bed.file("text", "four");
+    let put = |expect: &str, place: &str| {
+        let mut put = bed.command(["zone", "put", "--expect", expect, place]);
+        crate::bed::run(put.arg(&text), b"")
+    };
+    put(&first, place).assert_refused(&["has changed: it is at version"]);
+    put("none", place).assert_refused(&["has changed: it is at version"]);
+    put(&last, "a:/memory/semantic/other").assert_refused(&["no such file"]);
+    put(&last, "a:/workspace/other").assert_refused(&["have no versions"]);
+    assert_eq!(put(&last, place).status, Some(0));
+    assert_eq!(put("none", "a:/workspace/other").status, Some(0));
+    put("none", "a:/workspace/other").assert_refused(&["is there"]);
+    assert_eq!(bed.ok(["zone", "cat", place]), "four");
+    bed.refused(["zone", "rm", "--expect", &last, place], &["has changed: it is at version"]);
+    let now = number(history(&bed, place).last().expect("a version"));
+    // the agent, by a rename
+    bed.send("a", "write /memory/semantic/facts.new five");
+    let rename = |expected: &str| {
+        bed.run(["send", "a", &format!("rename-if /memory/semantic/facts.new {FACTS}{expected}")])
+    };
+    for stale in [format!(" {last}"), String::new()] {
+        let refused = rename(&stale);
+        assert!(
+            refused.status == Some(1) && refused.err.contains("changed: the file has changed"),
+            "{refused}"
+        );
+    }
+    assert_eq!(rename(&format!(" {now}")).status, Some(0));
+    assert_eq!(bed.send("a", &format!("cat {FACTS}")), "five");
+    let now = number(history(&bed, place).last().expect("a version"));
+    bed.ok(["zone", "rm", "--expect", &now, place]);
+    // nothing has the name now
+    bed.send("a", "write /memory/semantic/facts.new six");
+    assert_eq!(rename("").status, Some(0));
 }
 
 #[test]

@@ -139,6 +139,10 @@ impl Agent {
     }
 
     fn journal(&mut self) -> io::Result<&mut Journal> {
+        if self.journal.as_ref().is_some_and(|journal| journal.end.metadata().is_err()) {
+            // the operator had the file forgotten: what was open of it leads nowhere
+            self.journal = None;
+        }
         match &mut self.journal {
             Some(journal) => Ok(journal),
             closed @ None => Ok(closed.insert(Journal::open()?)),

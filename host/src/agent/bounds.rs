@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use zone_vfs::contract::{Principal, ZoneKind};
 use zone_vfs::id::Timestamp;
-use zone_vfs::zone::Access;
 
-use super::forget::append;
 use super::generation::await_done;
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, audit};
 use crate::journal::{self, World};
 
 /// What an agent may use, where it has bounds of its own.
@@ -65,24 +62,17 @@ impl Agent {
         Ok(())
     }
 
-    /// Notes the limits in the agent's logs, to be committed with them. Logs that are full do without.
+    /// Notes the limits in the agent's logs, to be committed with them.
     fn note_limits(&self, limits: AgentLimits) -> Result<(), AgentError> {
         let now = Timestamp::now();
         let line = serde_json::json!({
             "at": now.0, "by": "host", "what": "limits", "max_memory": limits.memory,
             "max_cpu": limits.cpu.map(|it| it.as_secs_f64()),
         });
-        let zones = self.disk.zones();
-        let Some((logs, _)) = (0u16..).zip(&zones).find(|(_, zone)| zone.kind == ZoneKind::Logs) else {
-            return Ok(());
-        };
-        let access = Access::new(Principal::Host, now);
-        match self.disk.zone(logs, |zone| append(zone, access, format!("{line}\n").as_bytes())) {
-            Some(Err(e)) if e.code != zone_vfs::zone::ErrorCode::Quota => {
-                self.disk.abandon()?;
-                Err(e.into())
-            }
-            _ => Ok(()),
+        let noted = audit::note(&self.disk, &[line], now);
+        if noted.is_err() {
+            self.disk.abandon()?;
         }
+        noted
     }
 }

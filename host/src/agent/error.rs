@@ -38,6 +38,9 @@ pub enum AgentError {
     /// What the store holds about the agent cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// What is to be done is done only with a record of it in the agent's audit log, which cannot be written.
+    #[error("the audit log cannot have a record of it, and without one nothing is done: {0}")]
+    NoAudit(String),
     /// The component could not be linked or instantiated.
     #[error("the component cannot be started: {0}")]
     Instantiate(String),

@@ -4,6 +4,7 @@
 //! - `instance` is a live wasmtime instance and how one is made and brought to where an image stood.
 //! - `template` is what all agents of one component share: code, genesis image, warm slots.
 
+mod audit;
 mod bindings;
 mod bounds;
 mod error;
@@ -35,9 +36,9 @@ use crate::image::{FlatName, Image, PageRun};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 use crate::upkeep::InMemory;
 
+pub(crate) use self::audit::has_room;
 pub use self::bounds::AgentLimits;
 pub use self::error::AgentError;
-pub use self::forget::AgentForgot;
 pub use self::generation::MAX_FORKS;
 pub use self::name::{AgentName, InvalidName};
 pub use self::quota::{InvalidQuota, QuotaOption};

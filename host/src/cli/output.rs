@@ -50,6 +50,22 @@ pub fn out() -> Out {
     Out(std::io::stdout().lock())
 }
 
+/// Fails where standard output is a pipe that nobody reads any more: a command that waits for what there will be to print
+/// learns that in no other way.
+pub fn expect_reader() -> std::io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = std::io::stdout();
+    let mut watched = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut watched, Some(&now)) {
+        Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
+            marked(Err(ErrorKind::BrokenPipe.into()))
+        }
+        // that it cannot be asked says nothing
+        _ => Ok(()),
+    }
+}
+
 fn marked<T>(result: std::io::Result<T>) -> std::io::Result<T> {
     result.map_err(|e| match e.kind() {
         ErrorKind::BrokenPipe => std::io::Error::new(ErrorKind::BrokenPipe, ReaderGone),

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Timestamp};
-use zone_vfs::store::{Forget, Left, ReapReport, SharedId, StoreError, wait};
+use zone_vfs::store::{Forget, Forgot, Left, ReapReport, SharedId, StoreError, wait};
 use zone_vfs::zone::{Access, ContentIds, ZoneError};
 
-use crate::agent::{Agent, AgentError, AgentForgot};
+use crate::agent::{Agent, AgentError};
 use crate::host::{Host, HostShared};
 use crate::threads;
 
@@ -33,31 +33,66 @@ impl Host {
         agent: &Agent,
         what: &Forget,
         path: &str,
-    ) -> Result<(AgentForgot, Purged), AgentError> {
+    ) -> Result<(Forgot, Purged), AgentError> {
         let forgot = agent.forget(what, path).await?;
-        let purged = self.purge(&forgot.forgot.content).await?;
+        let purged = self.purge(&forgot.content).await?;
         Ok((forgot, purged))
     }
 
     /// Forgets files of a zone that agents share: their content is erased from the zone, and from the store's files.
-    /// Gives what was erased. The zone has forgotten it or not; where the rest fails, [`purge`](Self::purge) is to be
-    /// tried again.
+    /// Gives what was erased. `path` is what the audit log of each agent that mounts the zone says, before anything is
+    /// erased; a second line says so where it then failed. The zone has forgotten it or not; where the rest fails,
+    /// [`purge`](Self::purge) is to be tried again.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSharedZone`], what the zone says of the file, and what the storage says.
+    /// [`StoreError::NoSharedZone`], [`AgentError::NoAudit`], what the zone says of the file, and what the storage says.
     pub async fn forget_shared(
         &self,
         zone: SharedId,
         files: Vec<Inode>,
+        path: &str,
     ) -> Result<(ContentIds, Purged), AgentError> {
-        let shared = self.shared.clone();
-        threads::run(move || {
-            let content = shared.forget_shared(zone, &files)?;
-            let purged = shared.purge(&content)?;
-            Ok((content, purged))
-        })
-        .await?
+        let mounting = self.mounting(zone)?;
+        let now = Timestamp::now();
+        let line = |what: &str| {
+            let files: Vec<_> = files.iter().map(|file| file.0).collect();
+            serde_json::json!({ "at": now.0, "by": "host", "what": what, "path": path, "files": files })
+        };
+        for agent in &mounting {
+            agent.note_now(&line("forget"), now).await?;
+        }
+        let (shared, erasing) = (self.shared.clone(), files.clone());
+        let erased = threads::run(move || shared.forget_shared(zone, &erasing)).await.flatten();
+        match erased {
+            Ok(content) => {
+                let purged = self.purge(&content).await?;
+                Ok((content, purged))
+            }
+            Err(e) => {
+                for agent in &mounting {
+                    agent.note_now(&line("forget-failed"), now).await?;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// The agents that mount a shared zone. One that does not read has no log to write to.
+    fn mounting(&self, zone: SharedId) -> Result<Vec<Agent>, AgentError> {
+        let store = self.store()?;
+        let zones = store.shared_zones()?;
+        let mut agents = Vec::new();
+        for (_, id) in zones.iter().filter(|it| it.id == zone).flat_map(|it| &it.mounted_by) {
+            match store.disk(*id) {
+                Ok(disk) => agents.push(self.shared.adopt(disk)),
+                Err(e) if e.is_of_one_agent() => {
+                    tracing::warn!("{e}: its audit log has no line of what is forgotten");
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(agents)
     }
 
     /// Erases everything from the store's files that nothing needs, and so what was forgotten, and says where

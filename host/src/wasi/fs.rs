@@ -168,6 +168,19 @@ impl GuestState {
         }
     }
 
+    /// As [`on`](Self::on), through a descriptor itself: one of a file that is there no more leads nowhere.
+    #[inline]
+    fn through<R>(
+        &mut self,
+        zone: u16,
+        work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
+    ) -> FsResult<R> {
+        match self.on(zone, work) {
+            Err(FsError::Code(ErrorCode::NoEntry)) => Err(ErrorCode::BadDescriptor.into()),
+            result => result,
+        }
+    }
+
     pub(super) fn fs_open(&mut self, base: u32, path: &str, how: HowToOpen, flags: Flags) -> FsResult<u32> {
         let d = self.directory(base)?;
         if how.directory && (how.create || how.exclusive || how.truncate) {
@@ -228,7 +241,7 @@ impl GuestState {
     }
 
     fn keep_another(&mut self, zone: u16, inode: Inode, object: Object) -> FsResult<u32> {
-        self.on(zone, |z, _| z.open_for(inode, object.opened_for()))?;
+        self.through(zone, |z, _| z.open_for(inode, object.opened_for()))?;
         self.keep(object)
     }
 
@@ -241,6 +254,8 @@ impl GuestState {
         }
         if let (Some((zone, inode)), Some(disk)) = (object.keeps_open(), self.disk.as_deref())
             && let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, object.opened_for()))
+            // a file that was forgotten is open nowhere
+            && e.code != ErrorCode::BadDescriptor
         {
             return Err(wasmtime::Error::msg(format!("closing inode {inode}: {e}")));
         }
@@ -262,7 +277,7 @@ impl GuestState {
         }
         if let Some(position) = position {
             // what a contract refuses is refused here, with its own code: a stream's errors have none
-            self.on(d.zone, |z, access| {
+            self.through(d.zone, |z, access| {
                 if z.kind().is_append_only() && z.stat(access, d.inode)?.size != position {
                     z.check(access, Operation::Overwrite)?;
                 }
@@ -290,7 +305,7 @@ impl GuestState {
     #[inline]
     pub(super) fn fs_stat(&mut self, handle: u32) -> FsResult<Stat> {
         let d = self.descriptor(handle)?;
-        self.on(d.zone, |z, access| z.stat(access, d.inode))
+        self.through(d.zone, |z, access| z.stat(access, d.inode))
     }
 
     pub(super) fn fs_stat_at(&mut self, base: u32, path: &str, follow: bool) -> FsResult<Stat> {
@@ -319,7 +334,7 @@ impl GuestState {
     pub(super) fn fs_set_times(&mut self, handle: u32, accessed: NewTime, modified: NewTime) -> FsResult<()> {
         let d = self.descriptor(handle)?;
         let (accessed, modified) = self.times(accessed, modified);
-        self.on(d.zone, |z, access| z.set_times(access, d.inode, accessed, modified))
+        self.through(d.zone, |z, access| z.set_times(access, d.inode, accessed, modified))
     }
 
     pub(super) fn fs_set_times_at(
@@ -353,7 +368,7 @@ impl GuestState {
     /// Up to `length` bytes; none at the end. Only there, and beyond [`MAX_READ`], are they fewer.
     #[inline]
     pub(super) fn read_at(&mut self, zone: u16, inode: Inode, offset: u64, length: u64) -> FsResult<Blob> {
-        self.on(zone, |z, access| {
+        self.through(zone, |z, access| {
             let size = z.stat(access, inode)?.size;
             let length = length.min(MAX_READ).min(size.saturating_sub(offset)) as usize;
             let shared = z.read_shared(access, inode, offset, length)?;
@@ -534,7 +549,10 @@ impl GuestState {
             return Err(ErrorCode::Io.into());
         }
         // in a zone that keeps versions, what was written becomes one
-        self.on(d.zone, |z, access| z.sync(access, d.inode).map(|_| ()))?;
+        self.through(d.zone, |z, access| {
+            z.stat(access, d.inode)?;
+            z.sync(access, d.inode).map(|_| ())
+        })?;
         let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;
         // the sync of a process makes final what it has forgotten: what was derived from that goes first
         if let Some(purge) = &self.before_forgetting

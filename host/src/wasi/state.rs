@@ -321,10 +321,8 @@ impl GuestState {
                     continue;
                 }
                 match disk.zone(zone, |z| z.open_for(inode, purpose)) {
-                    // while the agent slept, another removed it
-                    Some(Err(e)) if e.code == ErrorCode::NoEntry => {
-                        gone.push((zone, inode));
-                    }
+                    // while the agent slept, another removed it, or it was forgotten: the zone refuses each use
+                    Some(Err(e)) if e.code == ErrorCode::NoEntry => {}
                     Some(opened) => opened?,
                     None => match disk.mount_fault(zone) {
                         Some(fault) if !matches!(*fault, StoreError::NoSharedZone(_)) => {
@@ -373,7 +371,9 @@ impl GuestState {
             files.into_iter().flatten().map(move |inode| (zone, inode, OpenedFor::Writing))
         });
         for (zone, inode, purpose) in held.chain(log_files) {
-            if let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, purpose)) {
+            if let Some(Err(e)) = disk.zone(zone, |z| z.close_of(inode, purpose))
+                && e.code != ErrorCode::BadDescriptor
+            {
                 tracing::warn!("closing inode {inode} of zone {zone}: {e}");
             }
         }

@@ -1,16 +1,19 @@
 //! `dormouse:zones/history`.
 
+use zone_vfs::contract::Operation;
 use zone_vfs::id::{GenerationNumber, Inode, Version};
 use zone_vfs::store::StoreError;
 use zone_vfs::tree::VersionKind;
 use zone_vfs::zone::{
-    Access, DiffPart, DifferenceKind, Expected, FileDifference, OpenOptions, VersionEntry, Zone, ZoneError,
+    Access, DiffPart, DifferenceKind, Expected, FileDifference, Forgotten as Erasure, OpenOptions,
+    VersionEntry, Zone, ZoneError,
 };
 
 use super::generated::dormouse::zones::history::{
     Deleted, Difference, DifferenceKind as WitDifference, Forgotten, Host, Kind, Version as WitVersion,
 };
 use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, principal, types};
+use crate::agent::has_room;
 use crate::wasi::GuestState;
 
 fn version(place: &Place, entry: VersionEntry) -> WitVersion {
@@ -105,20 +108,42 @@ impl GuestState {
         let access = self.access();
         Ok(place.zone(|zone| work(&place, zone, access)))
     }
+
+    /// Has the zone forget something of a file, if the audit log can have a record of it.
+    #[expect(clippy::unnecessary_wraps, reason = "it is what the generated functions answer")]
+    fn erase(
+        &mut self,
+        path: &str,
+        work: impl FnOnce(&mut Zone, Access, Inode) -> Result<Erasure, ZoneError>,
+    ) -> Answer<Forgotten> {
+        let place = match self.place(path) {
+            Ok(place) => place,
+            Err(e) => return Ok(Err(e)),
+        };
+        if let Err(e) = has_room(&place.disk, place.zone, path.len()) {
+            return Ok(Err(error(e)));
+        }
+        let access = self.access();
+        Ok(place.zone(|zone| {
+            let file = zone.find_past(access, &place.path)?;
+            let gone = work(zone, access, file)?;
+            Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
+        }))
+    }
 }
 
 impl Host for GuestState {
     fn versions(&mut self, path: String, after: Option<u64>, limit: u32) -> Answer<Vec<WitVersion>> {
         self.at(&path, |place, zone, access| {
-            let file = zone.find_past(access, &place.path)?;
-            let entries = zone.history(access, file, after.map(Version), limit.min(MAX_ENTRIES) as usize)?;
+            let limit = limit.min(MAX_ENTRIES) as usize;
+            let entries = zone.history_at(access, &place.path, after.map(Version), limit)?;
             Ok(entries.into_iter().map(|entry| version(place, entry)).collect())
         })
     }
 
     fn read(&mut self, path: String, number: u64, offset: u64, len: u32) -> Answer<Vec<u8>> {
         self.at(&path, |place, zone, access| {
-            let file = zone.find_past(access, &place.path)?;
+            let file = zone.holder_of(access, &place.path, Version(number))?;
             let mut bytes = vec![0; len.min(MAX_READ) as usize];
             let read = zone.read_version(access, file, Version(number), offset, &mut bytes)?;
             bytes.truncate(read);
@@ -142,14 +167,27 @@ impl Host for GuestState {
 
     fn rollback(&mut self, path: String, number: u64, before: Option<u64>) -> Answer<u64> {
         self.at(&path, |place, zone, access| {
-            let file = zone.find_past(access, &place.path)?;
-            Ok(zone.rollback(access, file, Version(number), expected(before))?.0)
+            Ok(zone.rollback_at(access, &place.path, Version(number), expected(before))?.0)
         })
     }
 
     fn remove(&mut self, path: String, number: u64) -> Answer<()> {
         self.at(&path, |place, zone, access| {
             zone.unlink_if(access, Inode::ROOT, &place.path, expected(Some(number)))
+        })
+    }
+
+    fn rename_if(&mut self, path: String, to: String, number: Option<u64>) -> Answer<()> {
+        let there = match self.place(&to) {
+            Ok(there) => there,
+            Err(e) => return Ok(Err(e)),
+        };
+        let expected = number.map_or(Expected::Missing, |number| Expected::Version(Version(number)));
+        self.at(&path, |place, zone, access| {
+            if place.zone != there.zone {
+                zone.check(access, Operation::CrossZone)?;
+            }
+            zone.rename_if(access, (Inode::ROOT, &place.path), (Inode::ROOT, &there.path), expected)
         })
     }
 
@@ -211,18 +249,10 @@ impl Host for GuestState {
     }
 
     fn forget(&mut self, path: String) -> Answer<Forgotten> {
-        self.at(&path, |place, zone, access| {
-            let file = zone.find_past(access, &place.path)?;
-            let gone = zone.forget(access, file)?;
-            Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
-        })
+        self.erase(&path, Zone::forget)
     }
 
     fn forget_version(&mut self, path: String, number: u64) -> Answer<Forgotten> {
-        self.at(&path, |place, zone, access| {
-            let file = zone.find_past(access, &place.path)?;
-            let gone = zone.forget_version(access, file, Version(number))?;
-            Ok(Forgotten { contents: gone.contents as u64, bytes: gone.bytes })
-        })
+        self.erase(&path, |zone, access, file| zone.forget_version(access, file, Version(number)))
     }
 }

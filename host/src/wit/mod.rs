@@ -52,7 +52,13 @@ pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
 }
 
 fn error(e: ZoneError) -> types::Error {
-    let text = e.to_string();
+    // the variant says the code
+    let text = match (&e.cause, e.code) {
+        (Some(cause), _) => cause.to_string(),
+        (None, ErrorCode::NoEntry) => "there is nothing of this name".into(),
+        (None, ErrorCode::NotDirectory) => "something on the way is no folder".into(),
+        (None, code) => code.name().into(),
+    };
     match e.code {
         _ if e.is_changed() => types::Error::Changed(text),
         ErrorCode::NoEntry | ErrorCode::NotDirectory => types::Error::NoEntry(text),

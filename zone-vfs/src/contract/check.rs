@@ -33,6 +33,8 @@ pub enum Rule {
     OneZone,
     /// What lies under a reserved name is written by the host alone.
     Reserved,
+    /// The audit trail tells what happened, and of no part of it that it did not.
+    AuditTrail,
     /// What was is read, and never written.
     Past,
     /// The zone has no earlier versions.
@@ -67,6 +69,7 @@ impl fmt::Display for Refusal {
             Rule::AppendOnly => write!(f, "{zone} is append-only: {operation} is not permitted"),
             Rule::Versioned => write!(f, "{zone} keeps versions: {operation} is not permitted"),
             Rule::Reserved => write!(f, "a reserved name is the host's: {operation} is not permitted"),
+            Rule::AuditTrail => write!(f, "the audit trail is never erased: {operation} is not permitted"),
             Rule::Past => write!(f, "the past of {zone} is read-only: {operation} is not permitted"),
             Rule::NoVersions => write!(f, "{zone} keeps no versions: {operation} is not possible"),
             Rule::Forgetting => write!(f, "only the operator may erase {zone}: {operation} is not permitted"),
@@ -139,6 +142,9 @@ pub fn reserved_name(kind: ZoneKind) -> Option<&'static [u8]> {
 /// [`check`] for what lies under a name that [is reserved](reserved_name).
 pub fn check_reserved(kind: ZoneKind, mount: Mount, operation: Operation) -> Result<Effect, Refusal> {
     let effect = check(kind, mount, operation)?;
+    if operation == Operation::Forget {
+        return Err(Refusal { rule: Rule::AuditTrail, kind, operation });
+    }
     if mount.principal == Principal::Host || operation.only_looks() {
         return Ok(effect);
     }

@@ -156,6 +156,7 @@ fn what_is_reserved_is_written_by_the_host_alone() {
                     | Operation::OpenForWriting
                     | Operation::Append,
                 ) => Err(Rule::Reserved),
+                (Principal::Host, Operation::Forget) => Err(Rule::AuditTrail),
                 _ => rule(Logs, mount, operation),
             };
             let found = check_reserved(Logs, mount, operation).map_err(|refusal| refusal.rule);

@@ -549,6 +549,11 @@ impl Disk {
         self.lock().turn.is_some()
     }
 
+    /// The turn that is going on; 0 for none.
+    pub fn turn(&self) -> Turn {
+        self.lock().turn.as_ref().map_or(Turn(0), |open| open.turn)
+    }
+
     /// The generation that the agent stands at.
     pub fn head(&self) -> GenerationNumber {
         self.lock().state.head

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::disk::Disk;
-use super::entry::Entry;
+use super::entry::{Entry, Payload};
 use super::open::NOBODY;
 use super::policy::ReapPolicy;
 use super::reap::ReapReport;
+use super::state::TurnRecord;
 #[cfg(test)]
 use super::tests::{self, Mistake};
 use super::{NewGeneration, Shared, Store, StoreError, wait};
@@ -46,6 +47,8 @@ pub struct Forgot {
     pub generations: Vec<GenerationNumber>,
     /// How many turns have lost their event and outcome.
     pub turns: u64,
+    /// Nothing of it is left: it was forgotten before. Then no generation is dropped.
+    pub is_done: bool,
     /// The generation at which the agent then stands. None where nothing was done.
     pub made: Option<GenerationNumber>,
 }
@@ -84,6 +87,10 @@ impl Drop for Wiping<'_> {
 impl Disk {
     /// What [`forget`](Self::forget) would do now.
     pub fn would_forget(&self, what: &Forget) -> Result<Forgot, StoreError> {
+        let access = Access::new(Principal::Host, Timestamp::now());
+        let named = || what.files.iter().chain(what.versions.iter().map(|(file, _)| file));
+        let may = self.zone(what.zone, |zone| named().try_for_each(|file| zone.may_forget(access, *file)));
+        may.unwrap_or(Ok(()))?;
         let (head, mut generations, chunks, history) = {
             let inner = self.lock();
             let state = &inner.state;
@@ -103,10 +110,19 @@ impl Disk {
         let mut found = Forgot::default();
         // content has the number of the first version that had it
         let mut numbers = what.files.clone();
+        let mut is_left = false;
         for (file, version) in &what.versions {
-            let content = head.content_of_version(*file, *version, &chunks, &mut found.content)?;
-            let missing = || ZoneError { code: ErrorCode::NoEntry, cause: Some(Cause::NoVersion(*version)) };
-            numbers.push(content.ok_or_else(missing)?.inode());
+            match head.content_of_version(*file, *version, &chunks, &mut found.content)? {
+                Some(content) => {
+                    is_left = true;
+                    numbers.push(content.inode());
+                }
+                None if head.is_forgotten(*file, *version, &chunks)? => {}
+                None => {
+                    let cause = Some(Cause::NoVersion(*version));
+                    return Err(ZoneError { code: ErrorCode::NoEntry, cause }.into());
+                }
+            }
         }
         generations.retain(|(_, root)| numbers.iter().any(|file| root.has_given(*file)));
         for file in &what.files {
@@ -117,6 +133,7 @@ impl Disk {
                 if !root.content_of(*file, &chunks, &mut content)? {
                     continue;
                 }
+                is_left = is_left || root.holds(*file, &chunks)?;
                 found.content.join(&content);
                 if !std::mem::replace(&mut is_counted, true) {
                     found.content.contents += content.contents;
@@ -130,7 +147,11 @@ impl Disk {
         if let Some((first, last)) = what.turns {
             let after = Turn(first.0.saturating_sub(1));
             let turns = history.read(after, usize::MAX, &*chunks)?;
-            found.turns = turns.iter().filter(|it| it.turn <= last).count() as u64;
+            let is_blank = |turn: &TurnRecord| turn.event == Payload::Inline(Vec::new());
+            found.turns = turns.iter().filter(|it| it.turn <= last && !is_blank(it)).count() as u64;
+        }
+        if !is_left && found.turns == 0 {
+            return Ok(Forgot { is_done: true, ..Forgot::default() });
         }
         found.generations = generations.into_iter().map(|(number, _)| number).collect();
         Ok(found)
@@ -146,6 +167,9 @@ impl Disk {
     pub fn forget(self: &Arc<Self>, what: &Forget, generation: &NewGeneration) -> Result<Forgot, StoreError> {
         self.lock_given().idle()?;
         let mut found = self.would_forget(what)?;
+        if found.is_done {
+            return Ok(found);
+        }
         let access = Access::new(Principal::Host, Timestamp::now());
         // those of versions are content's, which is gone when all are erased
         let mut numbers = what.files.clone();

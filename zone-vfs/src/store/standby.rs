@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use super::Disk;
 use crate::id::{GenerationNumber, Inode};
-use crate::zone::{OpenedFor, ZoneError};
+use crate::zone::{ErrorCode, OpenedFor, ZoneError};
 
 impl Disk {
     /// Opens what the handles of the head's generation, `generation`, refer to; files without a name to
     /// which none refers go. Does nothing where that has been done. Zones that others share are
-    /// left alone.
+    /// left alone, and handles of files that were forgotten are passed over.
     ///
     /// On an error nothing is open.
     pub fn stand_by(
@@ -33,7 +33,12 @@ impl Disk {
             }
             let here = handles.iter().filter(|(zone, ..)| usize::from(*zone) == index);
             opened = opened.and_then(|()| {
-                here.copied().try_for_each(|(_, inode, purpose)| zone.working.open_for(inode, purpose))?;
+                for (_, inode, purpose) in here.copied() {
+                    match zone.working.open_for(inode, purpose) {
+                        Err(e) if e.code == ErrorCode::NoEntry => {}
+                        opened => opened?,
+                    }
+                }
                 zone.working.drop_orphans_except(&BTreeSet::new())
             });
         }

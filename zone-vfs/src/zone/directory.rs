@@ -301,7 +301,11 @@ impl Zone {
 
     /// Makes an inode under a name that is free.
     pub(super) fn create(&mut self, access: Access, place: &Place, record: InodeRecord) -> Result<Inode> {
-        self.afford(record.size, 1)?;
+        if self.is_reserved(place)? {
+            self.afford_reserved(record.size, 1)?;
+        } else {
+            self.afford(record.size, 1)?;
+        }
         self.prepare_entry(place)?;
         let inode = self.counters.next_inode;
         self.state.prepare(&[&Key::inode(inode)])?;

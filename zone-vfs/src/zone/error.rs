@@ -222,6 +222,7 @@ impl From<Refusal> for ZoneError {
             | Rule::AppendOnly
             | Rule::Versioned
             | Rule::Reserved
+            | Rule::AuditTrail
             | Rule::Forgetting
             | Rule::Policy
             | Rule::NeverReaped => ErrorCode::NotPermitted,

@@ -105,7 +105,7 @@ impl Zone {
 
     fn write_checked(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<()> {
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
-        let size = file.record.size;
+        let (size, reserved) = (file.record.size, file.reserved);
         check_regular(file)?;
         let is_known = file.author == access.mount.principal && file.stage == Stage::Plain;
         if data.is_empty() {
@@ -116,7 +116,11 @@ impl Zone {
             return Err(ErrorCode::FileTooLarge.into());
         }
         let growth = end.saturating_sub(size);
-        self.afford(growth, 0)?;
+        if reserved {
+            self.afford_reserved(growth, 0)?;
+        } else {
+            self.afford(growth, 0)?;
+        }
         if !is_known {
             self.begin_writing(access, inode)?;
         }

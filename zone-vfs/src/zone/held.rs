@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{ErrorCode, Result, Zone, ZoneRoot};
 use crate::chunks::ChunkStore;
 use crate::id::{Hash, Inode, Version};
-use crate::tree::{Body, InodeRecord, Key, Part, Tree, Value};
+use crate::tree::{Body, InodeRecord, Key, Part, Tree, Value, VersionKind};
 
 /// What identifies content: nothing of it can be read from these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub struct ContentIds {
     pub contents: u64,
     /// Their sizes together. Bytes.
     pub bytes: u64,
+}
+
+/// Where a file is, or was last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// A path, from the zone's root, where one is known.
+    pub path: Option<Vec<u8>>,
+    /// Whether it is there now.
+    pub is_there: bool,
 }
 
 impl ContentIds {
@@ -103,6 +112,30 @@ impl ZoneRoot {
         into.count(zone.state.content(content)?);
         parts(&self.history, &**store, content.inode(), into)?;
         Ok(Some(content))
+    }
+
+    /// Whether anything of a file is here: the file, or content of a version.
+    pub fn holds(&self, file: Inode, store: &Arc<dyn ChunkStore>) -> Result<bool> {
+        if self.tree.get(&**store, &Key::inode(file))?.is_some() {
+            return Ok(true);
+        }
+        let from = Key::version(file, Version(0));
+        for entry in self.history.range(&**store, Bound::Included(&from))? {
+            let (Key { inode, part: Part::Version(_) }, Value::Version(event)) = entry? else { break };
+            if *inode != file {
+                break;
+            }
+            if event.content.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the content of one version of a file was forgotten.
+    pub fn is_forgotten(&self, file: Inode, version: Version, store: &Arc<dyn ChunkStore>) -> Result<bool> {
+        let found = self.history.get(&**store, &Key::version(file, version))?;
+        Ok(matches!(found, Some(Value::Version(event)) if event.kind == VersionKind::Forgotten))
     }
 
     /// The path of the file whose content, or of whose version's content, a key names a part; `None` where that is
@@ -231,6 +264,25 @@ impl Zone {
             }
         }
         Ok(found)
+    }
+
+    /// Where a file is, or was last, as far as this zone knows. `None` where it never heard of the file, or has lost all
+    /// trace of it.
+    pub fn whereabouts(&self, file: Inode) -> Result<Option<Whereabouts>> {
+        let record = match self.state.get(&Key::inode(file))? {
+            Some(Value::Inode(record)) => Some(record),
+            _ => None,
+        };
+        let is_there = record.is_some_and(|record| record.links > 0);
+        let mut place = record.and_then(|record| record.place.clone());
+        if place.is_none() && self.is_versioned() {
+            place = self
+                .state
+                .last_event(file, Version(0), Version(u64::MAX))?
+                .map(|(_, event)| event.place.clone());
+        }
+        let path = place.as_ref().map_or(Ok(None), |place| self.path_of_place(place))?;
+        Ok((is_there || path.is_some()).then_some(Whereabouts { path, is_there }))
     }
 
     fn has_name(&self, inode: Inode) -> Result<bool> {

@@ -55,6 +55,11 @@ impl Holders {
         }
     }
 
+    /// Nobody has an inode open any more: it was forgotten.
+    pub fn forget(&mut self, inode: Inode) {
+        self.open.retain(|(_, held), _| *held != inode);
+    }
+
     #[inline]
     pub fn closed(&mut self, inode: Inode) {
         if let Some(now) = self.now {

@@ -45,7 +45,7 @@ pub use compare::{
 };
 pub use error::{Cause, ErrorCode, Measure, ZoneError};
 pub use feed::KEPT_CHANGES;
-pub use held::ContentIds;
+pub use held::{ContentIds, Whereabouts};
 pub(crate) use history::content::{PiecesIdentity, pieces_in};
 pub use history::view::{MAX_DIRECTORY_SHOWN, MAX_EVENT_SHOWN, MAX_SAME_PATH};
 pub use history::{
@@ -57,9 +57,9 @@ pub(crate) use holders::Through;
 pub use open::OpenedFor;
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
-    Access, Bytes, Change, Counters, DirEntry, DrainLimits, Drained, Expected, MAX_CHANGE,
-    MAX_DIRECTORY_DEPTH, MAX_FILE_SIZE, MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH, OpenOptions, Quota, Stat,
-    Usage,
+    Access, Bytes, Change, Counters, DirEntry, DrainLimits, Drained, Erased, Expected, HOST_RESERVE,
+    MAX_CHANGE, MAX_DIRECTORY_DEPTH, MAX_ERASED, MAX_FILE_SIZE, MAX_LINKS_FOLLOWED, MAX_NAMES, MAX_PATH,
+    OpenOptions, Quota, Stat, Usage,
 };
 pub(crate) use verify::{MAX_NUMBER, MAX_TIME, verify};
 
@@ -117,6 +117,8 @@ pub struct Zone {
     authors: BTreeMap<Inode, Principal>,
     /// What was forgotten since the last drain.
     forgotten: BTreeSet<Inode>,
+    /// What the agent has forgotten, and nobody has noted yet.
+    erased: Vec<Erased>,
     /// Drafts that nobody has open, since a full disk kept them from being published.
     postponed: BTreeSet<Inode>,
     /// The turn that is going on; 0 for none.
@@ -171,6 +173,7 @@ impl Zone {
             aliases: BTreeMap::new(),
             authors: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            erased: Vec::new(),
             postponed: BTreeSet::new(),
             turn: Turn(0),
             span: Version(counters.next_inode.0),
@@ -317,6 +320,26 @@ impl Zone {
 
     /// Checks that so much more may be used.
     fn afford(&mut self, bytes: u64, inodes: u64) -> Result<()> {
+        self.afford_of(self.quota, bytes, inodes)
+    }
+
+    /// As [`afford`](Self::afford), for what is written under a name that is reserved for the host.
+    fn afford_reserved(&mut self, bytes: u64, inodes: u64) -> Result<()> {
+        let Quota { bytes: of_bytes, inodes: of_inodes } = self.quota;
+        let quota = Quota {
+            bytes: of_bytes.saturating_add(HOST_RESERVE.bytes),
+            inodes: of_inodes.saturating_add(HOST_RESERVE.inodes),
+        };
+        self.afford_of(quota, bytes, inodes)
+    }
+
+    /// What can be written under the name that is reserved for the host, whatever else is written to the zone. Bytes.
+    pub fn reserved_room(&self) -> u64 {
+        let beyond = self.charged().bytes.saturating_sub(self.quota.bytes);
+        HOST_RESERVE.bytes.saturating_sub(beyond)
+    }
+
+    fn afford_of(&mut self, quota: Quota, bytes: u64, inodes: u64) -> Result<()> {
         // what went since the last check is not made up for by what comes
         self.counters.settle();
         let charged = self.counters.charged();
@@ -324,8 +347,8 @@ impl Zone {
             more == 0 || used.checked_add(more).is_some_and(|sum| sum <= quota)
         };
         for (of, used, more, quota) in [
-            (Measure::Bytes, charged.bytes, bytes, self.quota.bytes),
-            (Measure::Inodes, charged.inodes, inodes, self.quota.inodes),
+            (Measure::Bytes, charged.bytes, bytes, quota.bytes),
+            (Measure::Inodes, charged.inodes, inodes, quota.inodes),
         ] {
             if !fits(used, more, quota) {
                 let cause = Some(Cause::Full { of, used, more, quota });

@@ -134,6 +134,10 @@ impl Zone {
             Some(_) => self.view_record(inode)?,
             None => self.state.record(inode)?.clone(),
         };
+        if record.links == 0 && self.kind.is_append_only() {
+            // nothing is unlinked here: it was forgotten, by a version of this program that left it open
+            return Err(ErrorCode::NoEntry.into());
+        }
         let mut file = OpenFile::new(record);
         file.reserved = self.reserved_inode()? == Some(inode);
         file.stage = self.stage_of(inode, &file.record)?;

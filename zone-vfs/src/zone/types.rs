@@ -72,6 +72,28 @@ impl Default for Quota {
     }
 }
 
+/// What the host may write under its [reserved name](crate::contract::reserved_name) beyond a zone's quota: nobody who fills
+/// the zone keeps the host from telling what happened.
+pub const HOST_RESERVE: Quota = Quota { bytes: 64 << 10, inodes: 8 };
+
+/// Files and versions that an agent forgets before its host has noted them, at most.
+pub const MAX_ERASED: usize = 1000;
+
+/// What an agent has forgotten, for the host to note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Erased {
+    /// The file.
+    pub file: Inode,
+    /// The version, where it was one alone.
+    pub version: Option<Version>,
+    /// Where the file was, from the zone's root, where that is known.
+    pub path: Option<Vec<u8>>,
+    /// Versions whose content is gone, and the live content.
+    pub contents: usize,
+    /// Their sizes together. Bytes.
+    pub bytes: u64,
+}
+
 /// What a zone uses, counted as its [`Quota`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {

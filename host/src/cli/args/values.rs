@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use zone_vfs::id::Version;
+use zone_vfs::zone::Expected;
+
 /// The number of a generation.
 pub(super) fn generation(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a generation is a number: `dormouse generations N` lists them".into())
@@ -10,6 +13,15 @@ pub(super) fn generation(text: &str) -> Result<u64, String> {
 /// The number of a version.
 pub(super) fn version(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a version is a number: `dormouse zone history N:PATH` lists them".into())
+}
+
+/// What a file is expected to be: the number of a version, or `none` for no file.
+pub(super) fn expected(text: &str) -> Result<Expected, String> {
+    if text == "none" {
+        Ok(Expected::Missing)
+    } else {
+        version(text).map(|it| Expected::Version(Version(it)))
+    }
 }
 
 /// A time of at least zero seconds, in seconds.

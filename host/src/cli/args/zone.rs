@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::values::{generation, version};
+use zone_vfs::zone::Expected;
+
+use super::values::{expected, generation, version};
 use crate::agent::QuotaOption;
 
 /// Arguments of `zone`.
@@ -50,6 +52,9 @@ pub enum ZoneCommand {
     /// As `cp -r LOCAL PATH` does: into PATH under its own name where PATH is a folder that is there,
     /// otherwise to PATH itself. `FOLDER/.` copies what is in the folder, and not the folder.
     Put {
+        /// Only if the file stands at this version, or `none`: if there is nothing at the path
+        #[arg(long, value_name = "VERSION|none", value_parser = expected)]
+        expect: Option<Expected>,
         /// The agent and the path
         #[arg(value_name = "N:PATH")]
         place: String,
@@ -148,12 +153,12 @@ pub enum ZoneCommand {
         /// Only what came after this entry
         #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
         after: u64,
-        /// At most so many
-        #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-        limit: usize,
-        /// Go on with what is committed from here on, until Ctrl-C. Other commands can use the store
+        /// At most so many [default: 1000, and with --follow no end]
+        #[arg(long, value_name = "COUNT")]
+        limit: Option<usize>,
+        /// Go on with what is committed from here on, until Ctrl-C or --limit. Other commands can use the store
         /// meanwhile
-        #[arg(long, conflicts_with = "limit")]
+        #[arg(long)]
         follow: bool,
         /// Print JSON: one object in a line
         #[arg(long)]
@@ -182,15 +187,19 @@ pub enum ZoneCommand {
     },
     /// Erase a file or a folder of files for good: from all versions, from generations, and from the store's files
     ///
-    /// Also one that is gone and that a generation still has. All generations are dropped that were made since
+    /// The file that is at the path, and those that were there last before they were deleted or replaced, of which a
+    /// generation still may have something. What had the name and was moved to elsewhere stays, and is named. All generations are dropped that were made since
     /// the file was there. A copy elsewhere, in a fork or another file, stays, and is named. After an interruption,
     /// repeat the command, or run `dormouse reap`.
     Forget {
         /// All files in a folder, and in folders within it, also those that are gone from there. The folders stay
         #[arg(short, long)]
         recursive: bool,
+        /// Also files that had the name and were moved to elsewhere, wherever they are now
+        #[arg(long, conflicts_with = "recursive")]
+        all_that_had_the_name: bool,
         /// This version alone, as `zone history` lists it: the file and its other versions stay
-        #[arg(long, value_name = "VERSION", value_parser = version, conflicts_with = "recursive")]
+        #[arg(long, value_name = "VERSION", value_parser = version, conflicts_with_all = ["recursive", "all_that_had_the_name"])]
         version: Option<u64>,
         /// Erase the events and replies of these turns as well
         #[arg(long, value_name = "FIRST[-LAST]", value_parser = crate::cli::zone::turns)]
@@ -210,6 +219,9 @@ pub enum ZoneCommand {
     },
     /// Remove a file or folder from a zone
     Rm {
+        /// Only if the file stands at this version
+        #[arg(long, value_name = "VERSION", value_parser = version, conflicts_with = "recursive")]
+        expect: Option<u64>,
         /// Folders and what is in them, too
         #[arg(short, long)]
         recursive: bool,

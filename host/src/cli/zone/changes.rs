@@ -11,7 +11,7 @@ use zone_vfs::zone::KEPT_CHANGES;
 
 use super::history::{principal, text};
 use super::place::{Place, View};
-use crate::cli::output::{column_time, note, of_store, print_json_line, say, size, time};
+use crate::cli::output::{column_time, expect_reader, note, of_store, print_json_line, say, size, time};
 use crate::cli::stop::signalled;
 use crate::wit::is_below;
 use crate::{AgentError, Host, HostOptions};
@@ -27,6 +27,8 @@ const EVERY: Duration = Duration::from_millis(500);
 pub struct Follow {
     pub place: Place,
     pub after: u64,
+    /// At most so many entries; then it is over.
+    pub limit: usize,
     pub json: bool,
 }
 
@@ -161,10 +163,15 @@ fn read_after(view: &mut View, after: u64, limit: usize) -> anyhow::Result<Batch
 }
 
 impl Batch {
+    fn entries(&self) -> usize {
+        self.told.iter().filter(|told| matches!(told, Told::Entry(..))).count()
+    }
+
     fn print(&self, json: bool) -> anyhow::Result<()> {
         for told in &self.told {
             match told {
                 Told::Entry(at, record) => print(*at, record, json)?,
+                Told::Gap(gap) if json => print_json_line(&json!({ "gap": gap.0 }))?,
                 Told::Gap(gap) => {
                     note(format_args!("dormouse: entries up to {gap} are gone: read the zone itself"));
                 }
@@ -183,10 +190,10 @@ pub fn once(host: &Host, place: &Place, after: u64, limit: usize, json: bool) ->
     Ok(0)
 }
 
-/// Lists what is there and what comes, until Ctrl-C. Another process that has the store open is waited
-/// for.
+/// Lists what is there and what comes, until Ctrl-C, or nobody reads it any more. Another process that has the store open
+/// is waited for.
 pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
-    let (mut after, mut begun) = (what.after, false);
+    let (mut after, mut left, mut begun) = (what.after, what.limit, false);
     let mut stop = std::pin::pin!(signalled());
     loop {
         match Host::open(options.clone()) {
@@ -194,7 +201,7 @@ pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
                 let read = View::open(&host, &what.place).and_then(|mut view| {
                     // what is not there yet can come
                     view.told_of(|_| Ok(true))?;
-                    read_after(&mut view, after, usize::MAX)
+                    read_after(&mut view, after, left)
                 });
                 let closed = host.close();
                 let read = read?;
@@ -205,13 +212,17 @@ pub async fn follow(options: HostOptions, what: Follow) -> anyhow::Result<u8> {
                 }
                 read.print(what.json)?;
                 after = read.last;
+                left -= read.entries();
+                if left == 0 {
+                    return Ok(0);
+                }
             }
             Err(AgentError::Store(StoreError::Locked { .. })) => {}
             Err(e) => return Err(of_store(e, &options.folder)),
         }
         tokio::select! {
             status = &mut stop => return Ok(status),
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(EVERY) => expect_reader()?,
         }
     }
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use zone_vfs::contract::Principal;
 use zone_vfs::id::{Inode, Timestamp, Turn, Version};
 use zone_vfs::store::{Forget, Forgot, Left, MAX_LEFT, SharedId};
-use zone_vfs::tree::FileKind;
+use zone_vfs::tree::{FileKind, VersionKind};
 use zone_vfs::zone::{Access, ContentIds, ErrorCode, Zone, ZoneError};
 
+use super::named::{Named, NamedFile, Places};
 use super::place::{self, Place};
 use crate::cli::output::{count, note, print_json, say, size};
 use crate::cli::progress::Working;
@@ -24,6 +25,7 @@ const MAX_FILES: usize = 1000;
 /// What is asked for, beside the place.
 pub struct Options {
     pub recursive: bool,
+    pub all_that_had_the_name: bool,
     pub version: Option<u64>,
     pub turns: Option<(u64, u64)>,
     pub dry_run: bool,
@@ -59,35 +61,38 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
     let target = format!("{}:{}/{path}", place.name, spec.mount);
     expect_path(&path, &target)?;
     let turns = options.turns.map(|(first, last)| (Turn(first), Turn(last)));
-    let what = if let Some(version) = options.version {
-        let versions = vec![(version_at(&agent, zone, &path, &target, Version(version))?, Version(version))];
-        Forget { zone, versions, turns, ..Forget::default() }
+    let places = Places { agent: &agent, zone, mount: &spec.mount };
+    let (what, named) = if let Some(version) = options.version {
+        let file = version_at(&agent, zone, &path, &target, Version(version))?;
+        let versions = vec![(file, Version(version))];
+        (Forget { zone, versions, turns, ..Forget::default() }, Named::of(places.of(BTreeSet::from([file]))?))
     } else {
-        let files = if options.recursive {
-            files_below(&agent, zone, &path, &target)?
+        let named = if options.recursive {
+            Named::of(places.of(files_below(&agent, zone, &path, &target)?)?)
         } else {
-            files(&agent, zone, &path, &target)?
+            files(&places, &path, &target, options.all_that_had_the_name)?
         };
-        if files.is_empty() {
-            return finish(host, &target, &options).await;
+        if named.go.is_empty() {
+            return finish(host, &target, &named, &options).await;
         }
-        Forget { zone, files: files.into_iter().collect(), turns, ..Forget::default() }
+        let files = named.go.iter().map(|it| it.file).collect();
+        (Forget { zone, files, turns, ..Forget::default() }, named)
     };
     if !options.dry_run {
         agent.expect_here()?;
     }
     let would = agent.disk().would_forget(&what)?;
-    if options.dry_run || !confirmed(&target, &would.content, would.generations.len(), &options)? {
-        return tell(&target, &would, None, None, &options);
+    if would.is_done {
+        return finish(host, &target, &named, &options).await;
     }
-    let (done, purged) = {
+    if options.dry_run || !confirmed(&target, &named, &would.content, would.generations.len(), &options)? {
+        return tell(&target, &named, &would, None, None, &options);
+    }
+    let (forgot, purged) = {
         let _working = Working::on("erasing".into());
         host.forget(&agent, &what, &target).await?
     };
-    if let Some(why) = &done.not_in_audit {
-        note(format_args!("dormouse: the audit log does not have it: {why}"));
-    }
-    tell(&target, &done.forgot, Some(&purged), Some(&agent), &options)
+    tell(&target, &named, &forgot, Some(&purged), Some(&agent), &options)
 }
 
 /// Refuses a whole zone.
@@ -96,8 +101,9 @@ fn expect_path(path: &str, target: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files that a path stands for, or stood for in a generation.
-fn files(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<BTreeSet<Inode>> {
+/// Which of the files that have or had a path go, and where all of them are.
+fn files(places: &Places<'_>, path: &str, target: &str, all: bool) -> anyhow::Result<Named> {
+    let (agent, zone) = (places.agent, places.zone);
     let access = Access::new(Principal::Host, Timestamp::now());
     let at = |z: &Zone| match z.stat_at(access, Inode::ROOT, path.as_bytes(), false) {
         Ok(stat) => Ok(Some(stat)),
@@ -109,22 +115,33 @@ fn files(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Result<B
     if now.is_some_and(|it| it.kind == FileKind::Directory) {
         bail!("{target} is a folder: -r erases all files in it");
     }
-    files.extend(now.map(|it| it.inode));
+    let now = now.map(|it| it.inode);
+    files.extend(now);
     for generation in agent.generations() {
         let then = at(&agent.disk().zone_at(generation.number, zone)?)?;
         files.extend(then.filter(|it| it.kind != FileKind::Directory).map(|it| it.inode));
     }
-    Ok(files)
+    let known = places.of(files)?;
+    let wanted = places.whole(path.as_bytes());
+    // what was moved to elsewhere is not what is meant, whatever became of it there
+    let goes = |it: &NamedFile| {
+        all || Some(it.file) == now || (!it.is_there && it.path.as_ref().is_none_or(|at| *at == wanted))
+    };
+    let (go, stay) = known.into_iter().partition(goes);
+    Ok(Named { go, stay })
 }
 
-/// The file of which this is a version, among those that a path ever stood for.
+/// The file of which this is a version, among those that a path ever stood for; also where the version was forgotten.
 fn version_at(agent: &Agent, zone: u16, path: &str, target: &str, version: Version) -> anyhow::Result<Inode> {
+    let access = Access::new(Principal::Host, Timestamp::now());
     let found = agent.disk().zone(zone, |z| {
         for file in z.files_ever_at(path.as_bytes())? {
-            match z.content_of_version(file, version) {
-                Ok(_) => return Ok(Some(file)),
-                Err(e) if e.code == ErrorCode::NoEntry => {}
-                Err(e) => return Err(e),
+            match z.version(access, file, version) {
+                Ok(it) if it.record.has_content() || it.record.kind == VersionKind::Forgotten => {
+                    return Ok(Some(file));
+                }
+                Err(e) if e.code != ErrorCode::NoEntry => return Err(e),
+                _ => {}
             }
         }
         Ok(None)
@@ -166,13 +183,25 @@ fn files_below(agent: &Agent, zone: u16, path: &str, target: &str) -> anyhow::Re
     Ok(files)
 }
 
-/// Where there is nothing of this name: an earlier forget may not have come to its end.
-async fn finish(host: &Host, target: &str, options: &Options) -> anyhow::Result<u8> {
-    if options.dry_run || !host.is_purge_due()? {
+/// Where there is nothing to forget: an earlier forget may not have come to its end.
+async fn finish(host: &Host, target: &str, named: &Named, options: &Options) -> anyhow::Result<u8> {
+    let is_due = host.is_purge_due()?;
+    if named.go.is_empty() && !named.stay.is_empty() {
+        let stay: Vec<_> = named.stay.iter().map(NamedFile::told).collect();
+        bail!(
+            "{target}: no such file; what had the name is {} by now: name that, or give --all-that-had-the-name",
+            stay.join(", ")
+        );
+    }
+    if named.go.is_empty() && (options.dry_run || !is_due) {
         bail!("{target}: no such file, now or in a generation");
     }
+    let done = Forgot { is_done: true, ..Forgot::default() };
+    if options.dry_run || !is_due {
+        return tell(target, named, &done, None, None, options);
+    }
     let purged = host.purge(&ContentIds::default()).await?;
-    tell(target, &Forgot::default(), Some(&purged), None, options)
+    tell(target, named, &done, Some(&purged), None, options)
 }
 
 /// Forgets a file of a zone that agents share, which has no generations.
@@ -194,7 +223,9 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
     });
     let gone = || anyhow!("the zone is gone");
     let (file, root, kind) = match found.ok_or_else(gone)? {
-        Err(e) if e.code == ErrorCode::NoEntry => return finish(host, &target, options).await,
+        Err(e) if e.code == ErrorCode::NoEntry => {
+            return finish(host, &target, &Named::default(), options).await;
+        }
         found => found?,
     };
     let files: Vec<Inode> = match (kind, options.recursive) {
@@ -211,28 +242,35 @@ async fn shared(host: &Host, id: SharedId, zone: &str, path: &str, options: &Opt
         );
     }
     if files.is_empty() {
-        return finish(host, &target, options).await;
+        return finish(host, &target, &Named::default(), options).await;
     }
     let mut would = Forgot::default();
     let identified = opened
         .zone(|z| files.iter().try_for_each(|file| z.identify(&root, *file, &mut would.content).map(drop)));
     identified.ok_or_else(gone)??;
-    if options.dry_run || !confirmed(&target, &would.content, 0, options)? {
-        return tell(&target, &would, None, None, options);
+    let of = |file: &Inode| {
+        let path = opened.zone(|z| z.whereabouts(*file)).transpose()?.flatten().and_then(|it| it.path);
+        let path = path.map(|path| [zone.as_bytes(), b"/", &path].concat());
+        Ok::<_, ZoneError>(NamedFile { file: *file, path, is_there: true })
+    };
+    let named = Named::of(files.iter().map(of).collect::<Result<_, _>>()?);
+    if options.dry_run || !confirmed(&target, &named, &would.content, 0, options)? {
+        return tell(&target, &named, &would, None, None, options);
     }
     // what is held here would not be erased from the store's files
     drop((opened, root));
     let (content, purged) = {
         let _working = Working::on("erasing".into());
-        host.forget_shared(id, files).await?
+        host.forget_shared(id, files, &target).await?
     };
     would.content = content;
-    tell(&target, &would, Some(&purged), None, options)
+    tell(&target, &named, &would, Some(&purged), None, options)
 }
 
 /// Asks whether it is to be done. Where nobody can be asked, it has to be said.
 fn confirmed(
     target: &str,
+    named: &Named,
     content: &ContentIds,
     generations: usize,
     options: &Options,
@@ -246,6 +284,9 @@ fn confirmed(
         );
     }
     let mut out = std::io::stderr();
+    for (what, file) in named.lines() {
+        writeln!(out, "{what} {}", escape_line(&file))?;
+    }
     write!(
         out,
         "{}: erase {} of {} for good, and drop {}? [y/N] ",
@@ -260,6 +301,25 @@ fn confirmed(
     if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(true) } else { bail!("nothing was forgotten") }
 }
 
+/// What is said where it was forgotten before.
+fn nothing_left(target: &str, is_purged: Option<bool>) -> anyhow::Result<u8> {
+    let and = match is_purged {
+        Some(true) => ": now it is erased from the store's files, too",
+        _ => "",
+    };
+    say(format_args!("{target}: nothing is left of it to forget{and}"))?;
+    if is_purged == Some(false) {
+        still_there();
+    }
+    Ok(u8::from(is_purged == Some(false)))
+}
+
+fn still_there() {
+    note(format_args!(
+        "dormouse: the store's files still hold it: `dormouse fsck` says what does not read; then repeat this"
+    ));
+}
+
 fn left_at(left: &Left) -> String {
     let agent = if left.is_shared_zone { format!("@{}", left.agent) } else { left.agent.clone() };
     let agent = left.generation.map_or(agent.clone(), |it| format!("{agent}@{it}"));
@@ -270,6 +330,7 @@ fn left_at(left: &Left) -> String {
 
 fn tell(
     target: &str,
+    named: &Named,
     forgot: &Forgot,
     purged: Option<&Purged>,
     agent: Option<&Agent>,
@@ -281,14 +342,22 @@ fn tell(
     if options.json {
         let generations: Vec<Value> = forgot.generations.iter().map(|it| json!(it.0)).collect();
         print_json(&json!({
-            "path": target, "dry_run": options.dry_run, "contents": content.contents, "bytes": content.bytes,
+            "path": target, "files": named.go.iter().map(NamedFile::json).collect::<Vec<_>>(),
+            "stay": named.stay.iter().map(NamedFile::json).collect::<Vec<_>>(),
+            "dry_run": options.dry_run, "already_forgotten": forgot.is_done, "contents": content.contents, "bytes": content.bytes,
             "generations": generations, "turns": forgot.turns, "generation": forgot.made.map(|it| it.0),
             "erased_from_files": is_purged, "not_reached": left,
         }))?;
     } else {
+        if forgot.is_done {
+            return nothing_left(target, is_purged);
+        }
         let verb = if options.dry_run { "would forget" } else { "forgot" };
         let (contents, generations) = (count(content.contents, "content"), forgot.generations.len());
         say(format_args!("{verb} {target}: {contents}, {}", size(content.bytes)))?;
+        for (what, file) in named.lines() {
+            say(format_args!("{what} {}", escape_line(&file)))?;
+        }
         if generations > 0 {
             say(format_args!("generations dropped that may have held it: {generations}"))?;
         }
@@ -308,9 +377,7 @@ fn tell(
         }
     }
     if is_purged == Some(false) {
-        note(format_args!(
-            "dormouse: the store's files still hold it: `dormouse fsck` says what does not read; then repeat this"
-        ));
+        still_there();
     }
     Ok(u8::from(is_purged == Some(false)))
 }

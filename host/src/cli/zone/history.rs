@@ -3,9 +3,9 @@
 use anyhow::anyhow;
 use serde_json::json;
 use zone_vfs::contract::Principal;
-use zone_vfs::id::{Inode, Version};
+use zone_vfs::id::Version;
 use zone_vfs::tree::VersionKind;
-use zone_vfs::zone::{Cause, Expected, VersionEntry, Zone, ZoneError};
+use zone_vfs::zone::{Cause, Expected, VersionEntry, ZoneError};
 
 use super::place::{Place, View};
 use crate::Host;
@@ -40,10 +40,6 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn find(zone: &Zone, access: zone_vfs::zone::Access, path: &str) -> Result<Inode, ZoneError> {
-    zone.find_past(access, path.as_bytes())
-}
-
 pub fn history(
     host: &Host,
     place: &Place,
@@ -57,10 +53,7 @@ pub fn history(
     let mut all: Vec<VersionEntry> = Vec::new();
     while all.len() < limit {
         let count = (limit - all.len()).min(PIECE);
-        let some = view.with(&path, |z, access| {
-            let file = find(z, access, &path)?;
-            z.history(access, file, after, count)
-        })?;
+        let some = view.with(&path, |z, access| z.history_at(access, path.as_bytes(), after, count))?;
         let Some(last) = some.last() else { break };
         after = Some(last.version);
         all.extend(some);
@@ -86,6 +79,7 @@ pub fn history(
             let mark = if e.is_current { " *" } else { "" };
             vec![
                 format!("{}{mark}", e.version),
+                e.file.to_string(),
                 kind(e.record.kind),
                 column_time(e.record.at),
                 principal(e.record.by).into(),
@@ -95,7 +89,7 @@ pub fn history(
             ]
         })
         .collect();
-    print_table(&table(&["VERSION", "KIND", "TIME", "BY", "TURN", "SIZE", "PATH"], &[4, 5], rows))?;
+    print_table(&table(&["VERSION", "FILE", "KIND", "TIME", "BY", "TURN", "SIZE", "PATH"], &[5, 6], rows))?;
     Ok(0)
 }
 
@@ -104,13 +98,13 @@ pub fn rollback(host: &Host, place: &Place, to: u64, expect: Option<u64>, json: 
     view.writable()?;
     let path = view.path.clone();
     let expected = expect.map_or(Expected::Any, |version| Expected::Version(Version(version)));
-    let made = view.with(&path, |z, access| {
-        let file = find(z, access, &path)?;
-        z.rollback(access, file, Version(to), expected)
-    });
+    let made = view.with(&path, |z, access| z.rollback_at(access, path.as_bytes(), Version(to), expected));
     let made = made.map_err(|e| match e.downcast_ref::<ZoneError>() {
         Some(ZoneError { cause: Some(Cause::NoVersion(version)), .. }) => {
-            anyhow!("no version {version} of {}; `dormouse zone history {0}` lists them", view.target())
+            anyhow!(
+                "no version {version} of {}; `dormouse zone history {0}` lists them, and what is below `.versions/` can be read",
+                view.target()
+            )
         }
         _ => e,
     })?;

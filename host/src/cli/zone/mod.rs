@@ -5,7 +5,7 @@
 //! - [`shared`] lists and removes the zones that agents share.
 //! - [`history`] is about versions, [`changes`] about the change feed.
 //! - [`quota`] shows and sets the bounds of a zone.
-//! - [`forget`] erases files for good.
+//! - [`forget`] erases files for good; [`named`] says which files a path stands for.
 //! - [`put`], [`get`] and [`remove`] copy in, copy out and remove.
 //!
 //! Copying follows `cp -r`: what is copied onto a folder that is there goes into it, under its own
@@ -16,6 +16,7 @@ mod forget;
 mod get;
 mod history;
 mod list;
+mod named;
 mod place;
 mod put;
 mod quota;
@@ -49,23 +50,37 @@ pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow
         }
         ZoneCommand::Deleted { json, place } => history::deleted(host, &place::parse(&place, None)?, json),
         ZoneCommand::Changes { after, limit, follow: _, json, place } => {
-            changes::once(host, &place::parse(&place, None)?, after, limit, json)
+            changes::once(host, &place::parse(&place, None)?, after, limit.unwrap_or(1000), json)
         }
         ZoneCommand::Diff { options, place, before, after } => {
             crate::cli::diff::of_zone(host, &place::parse(&place, None)?, (before, after), &options)
         }
-        ZoneCommand::Forget { recursive, version, turns, dry_run, yes, json, place } => {
-            let options = forget::Options { recursive, version, turns, dry_run, yes, json };
+        ZoneCommand::Forget {
+            recursive,
+            all_that_had_the_name,
+            version,
+            turns,
+            dry_run,
+            yes,
+            json,
+            place,
+        } => {
+            let options =
+                forget::Options { recursive, all_that_had_the_name, version, turns, dry_run, yes, json };
             forget::forget(host, &place::parse(&place, None)?, options).await
         }
-        ZoneCommand::Put { place, local } => put::put(host, &place::parse(&place, None)?, &local, piped),
+        ZoneCommand::Put { expect, place, local } => {
+            put::put(host, &place::parse(&place, None)?, expect.unwrap_or_default(), &local, piped)
+        }
         ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
         ZoneCommand::Quota { json, place, bounds } => {
             quota::quota(host, &place::parse(&place, None)?, &bounds, json)
         }
         ZoneCommand::Shared { json } => shared::list(host, json),
         ZoneCommand::RmShared { force, name } => shared::remove(host, &name, force),
-        ZoneCommand::Rm { recursive, place } => remove::remove(host, &place::parse(&place, None)?, recursive),
+        ZoneCommand::Rm { expect, recursive, place } => {
+            remove::remove(host, &place::parse(&place, None)?, expect, recursive)
+        }
     }
 }
 
@@ -92,8 +107,9 @@ pub fn changes(a: &ZoneArguments) -> bool {
 /// What is to be followed, where that is asked for: it opens the store again and again.
 pub fn followed(a: &ZoneArguments) -> anyhow::Result<Option<Follow>> {
     match &a.command {
-        ZoneCommand::Changes { after, follow: true, json, place, .. } => {
-            Ok(Some(Follow { place: place::parse(place, None)?, after: *after, json: *json }))
+        ZoneCommand::Changes { after, limit, follow: true, json, place } => {
+            let limit = limit.unwrap_or(usize::MAX);
+            Ok(Some(Follow { place: place::parse(place, None)?, after: *after, limit, json: *json }))
         }
         _ => Ok(None),
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use zone_vfs::contract::{Operation, ZoneKind};
 use zone_vfs::id::Inode;
 use zone_vfs::tree::FileKind;
-use zone_vfs::zone::{ErrorCode, MAX_FILE_SIZE, OpenOptions};
+use zone_vfs::zone::{ErrorCode, Expected, MAX_FILE_SIZE, OpenOptions, ZoneError};
 
 use super::MAX_DEPTH;
 use super::place::{PIECE, Place, View, child, means_content};
@@ -47,10 +47,24 @@ pub fn read_input() -> anyhow::Result<Piped> {
 
 /// Copies a file, a folder or standard input into a zone, as a whole or not at all. Into a shared zone each file
 /// is put as a whole, and those that were put before an error stay: others have seen them.
-pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> anyhow::Result<u8> {
+///
+/// With something `expected`, only a file, and only where what is there is that.
+pub fn put(
+    host: &Host,
+    place: &Place,
+    expected: Expected,
+    local: &Path,
+    piped: Option<Piped>,
+) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     view.writable()?;
     let path = destination(&mut view, local, piped.is_some())?;
+    if expected != Expected::Any {
+        if piped.is_none() && local.is_dir() {
+            bail!("{} is a folder: --expect is about one file", local.display());
+        }
+        expect(&mut view, &path, expected)?;
+    }
     let result = match piped {
         Some(Piped(mut input)) => put_file(&mut view, &path, &mut input).map(|bytes| (1, bytes)),
         None => put_tree(&mut view, &path, local, 0),
@@ -66,6 +80,30 @@ pub fn put(host: &Host, place: &Place, local: &Path, piped: Option<Piped>) -> an
     view.commit()?;
     note(format_args!("put {} ({}) into {}", count(files, "file"), size(bytes), view.shown(&path)));
     Ok(0)
+}
+
+/// Refuses a path at which something else is than expected. Nothing comes between this and what is written: the store is
+/// this process's, and all is one commit.
+pub fn expect(view: &mut View, path: &str, expected: Expected) -> anyhow::Result<()> {
+    let keeps_versions = view.with(path, |z, _| Ok(z.kind().keeps_versions()))?;
+    if matches!(expected, Expected::Version(_)) && !keeps_versions {
+        bail!("{}: files of this zone have no versions: only `none` can be expected", view.shown(path));
+    }
+    let found = match view.resolve(path, true) {
+        Err(e) if e.downcast_ref::<ZoneError>().is_some_and(|e| e.code == ErrorCode::NoEntry) => None,
+        found => Some(found?),
+    };
+    let version = match &found {
+        Some(stat) if keeps_versions => view.with(path, |z, _| z.current(stat.inode))?,
+        _ => None,
+    };
+    match (expected, found, version) {
+        (Expected::Version(wanted), _, Some(version)) if version == wanted => Ok(()),
+        (Expected::Missing, None, _) | (Expected::Any, ..) => Ok(()),
+        (_, None, _) => bail!("{}: no such file, where a version was expected", view.shown(path)),
+        (_, Some(_), Some(version)) => bail!("{} has changed: it is at version {version}", view.shown(path)),
+        (_, Some(_), None) => bail!("{} is there, and no version of it was expected", view.shown(path)),
+    }
 }
 
 /// Where `local` goes, as `cp -r` decides: into a folder that is there, under its own name, or to the

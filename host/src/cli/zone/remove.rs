@@ -1,20 +1,26 @@
 //! `zone rm`.
 
 use anyhow::bail;
-use zone_vfs::id::Inode;
+use zone_vfs::id::{Inode, Version};
 use zone_vfs::tree::FileKind;
+use zone_vfs::zone::Expected;
 
 use super::MAX_DEPTH;
 use super::place::{Place, View, child};
+use super::put;
 use crate::Host;
 
-/// Removes a file or folder, as a whole or not at all; in a shared zone file by file.
-pub fn remove(host: &Host, place: &Place, recursive: bool) -> anyhow::Result<u8> {
+/// Removes a file or folder, as a whole or not at all; in a shared zone file by file. With a version `expected`, only a file
+/// that stands at it.
+pub fn remove(host: &Host, place: &Place, expected: Option<u64>, recursive: bool) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     view.writable()?;
     let path = view.path.clone();
     if path.is_empty() {
         bail!("{} is a zone: it goes with its agent", view.target());
+    }
+    if let Some(version) = expected {
+        put::expect(&mut view, &path, Expected::Version(Version(version)))?;
     }
     if let Err(e) = remove_tree(&mut view, &path, recursive, 0) {
         view.abandon()?;

@@ -68,6 +68,10 @@ fn run(words: &[&str]) -> Result<String, String> {
             Ok(names.join("\n"))
         }
         ["rename", from, to] => std::fs::rename(from, to).map(|()| String::new()).map_err(system),
+        ["rename-if", from, to, rest @ ..] => {
+            history::rename_if(from, to, optional(rest.first())?).map_err(told)?;
+            Ok(String::new())
+        }
         ["unlink", path] => std::fs::remove_file(path).map(|()| String::new()).map_err(system),
         ["versions", path] => {
             let versions = history::versions(path, None, 1000).map_err(told)?;

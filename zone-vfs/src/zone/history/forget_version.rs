@@ -7,7 +7,6 @@ use super::Forgotten;
 use super::content;
 use super::query::no_content;
 use super::restore::chunks_of;
-use crate::contract::Operation;
 use crate::id::{Inode, Version};
 use crate::tree::{Body, Key, Value};
 
@@ -31,7 +30,8 @@ impl Zone {
     /// `busy` where the file stands at this content, or a draft does; `no-entry` where there is no such version, or it has
     /// no content; `unsupported` in a zone that keeps no versions.
     pub fn forget_version(&mut self, access: Access, file: Inode, version: Version) -> Result<Forgotten> {
-        self.check(access, Operation::Forget)?;
+        self.may_forget(access, file)?;
+        self.may_note(access)?;
         let content = self.content_of_version(file, version)?;
         let file = self.actual(file);
         if self.shows(file, content)? {
@@ -40,6 +40,8 @@ impl Zone {
                 "the file stands at this version: forget the file, or write it anew before",
             ));
         }
+        let place = self.version_record(file, version)?.place.clone();
+        let path = self.path_of_place(&place)?;
         let mut same = Vec::new();
         for event in self.events_of(file, content)? {
             let (version, record) = event?;
@@ -62,6 +64,7 @@ impl Zone {
         self.still_named(&mut doomed)?;
         gone.chunks = doomed.into_iter().collect();
         gone.chunks.sort_unstable();
+        self.note_erased(access, file, Some(version), path, &gone);
         Ok(gone)
     }
 

@@ -10,6 +10,7 @@
 //! - `content`, `cut`: how the content of a version is stored.
 //! - `names`: what becomes of names, and what leaves no trace.
 //! - `replace`: a rename over a file, which is one new version of it.
+//! - `earlier`: files that had a name before the one that has it.
 //! - `query`, `restore`: reading the history, rolling back, forgetting.
 //! - `expire`: what a policy gives back.
 //! - `past`: as the zone stood at an event. `view`: that, and the versions, as directories.
@@ -17,6 +18,7 @@
 pub(super) mod content;
 mod cut;
 pub(super) mod draft;
+mod earlier;
 mod expire;
 mod forget_version;
 mod names;

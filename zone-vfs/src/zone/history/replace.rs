@@ -58,7 +58,7 @@ impl Zone {
     }
 
     /// Publishes `content` as a version of `target`, unless it stands at that content.
-    fn take_over(
+    pub(super) fn take_over(
         &mut self,
         access: Access,
         target: Inode,

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::table::Stage;
-use super::super::{Access, ErrorCode, Expected, Result, Zone, ZoneError, new_record};
+use super::super::{Access, Erased, ErrorCode, Expected, MAX_ERASED, Result, Zone, ZoneError, new_record};
 use super::Event;
 use super::content::remove_content;
 use super::query::no_content;
-use crate::contract::Operation;
+use crate::contract::{self, Operation, Principal};
 use crate::id::{Hash, Inode, Version};
 use crate::tree::{Body, FileKind, Key, Name, NamedPlace, Tree, Value, VersionKind, VersionRecord};
 
@@ -140,13 +140,14 @@ impl Zone {
     }
 
     /// Erases the content of a file: what it holds now, and in a zone that keeps versions also every
-    /// version of it. Its name goes, and a tombstone says that it was forgotten; its path stays known.
+    /// version of it. Its name goes, and a tombstone says that it was forgotten; its path stays known. Whoever has it
+    /// open has nothing any more: each use is `bad-descriptor`, unless the file has another name.
     ///
     /// The agent may do this in semantic memory, the operator anywhere. What is erased here is gone from
     /// the zone as it stands; what generations, the log and the segments hold of it is the store's
     /// to erase, which a commit of this asks for. Walks the whole zone.
     pub fn forget(&mut self, access: Access, file: Inode) -> Result<Forgotten> {
-        self.check(access, Operation::Forget)?;
+        self.may_forget(access, file)?;
         let file = self.actual(file);
         let events: Vec<_> = self
             .events_of(file, Version(0))?
@@ -162,6 +163,7 @@ impl Zone {
         if live.is_none() && events.is_empty() {
             return Err(ErrorCode::NoEntry.into());
         }
+        self.may_note(access)?;
         let mut gone = Forgotten::default();
         let mut doomed = HashSet::new();
         for (version, record) in &events {
@@ -174,9 +176,13 @@ impl Zone {
         let place = live.as_ref().and_then(|record| record.place.clone());
         let last = place.clone().or_else(|| events.last().map(|(_, record)| record.place.clone()));
         self.prepare_event(file, &last.iter().collect::<Vec<_>>())?;
+        let path = last.as_ref().map_or(Ok(None), |place| self.path_of_place(place))?;
         if let Some(record) = &live {
-            gone.contents += 1;
-            gone.bytes += record.size;
+            // what was published is counted with the versions
+            if !matches!(record.body, Body::Published { .. }) {
+                gone.contents += 1;
+                gone.bytes += record.size;
+            }
             self.erase_live(access, file, place.as_ref())?;
         }
         for (version, record) in events {
@@ -195,12 +201,72 @@ impl Zone {
         self.still_named(&mut doomed)?;
         gone.chunks = doomed.into_iter().collect();
         gone.chunks.sort_unstable();
+        self.note_erased(access, file, None, path, &gone);
         Ok(gone)
     }
 
-    /// Empties a live file and takes its name away.
+    /// Refuses an agent that forgets more than its host is going to note at once.
+    pub(super) fn may_note(&self, access: Access) -> Result<()> {
+        if access.mount.principal == Principal::Agent && self.erased.len() >= MAX_ERASED {
+            let rule = "an agent forgets at most 1,000 files and versions before they are committed";
+            return Err(ZoneError::rule(ErrorCode::Quota, rule));
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_erased(
+        &mut self,
+        access: Access,
+        file: Inode,
+        version: Option<Version>,
+        path: Option<Vec<u8>>,
+        gone: &Forgotten,
+    ) {
+        if access.mount.principal == Principal::Agent {
+            let Forgotten { contents, bytes, .. } = *gone;
+            self.erased.push(Erased { file, version, path, contents, bytes });
+        }
+    }
+
+    /// What the agent has forgotten since this was [noted](Self::erased_is_noted), also what a commit has made final.
+    pub fn erased(&self) -> &[Erased] {
+        &self.erased
+    }
+
+    /// The host has noted all that the agent has forgotten.
+    pub fn erased_is_noted(&mut self) {
+        self.erased.clear();
+    }
+
+    /// Whether a file may be forgotten: not one of the audit trail.
+    pub fn may_forget(&self, access: Access, file: Inode) -> Result<()> {
+        if let Some(top) = self.reserved_inode()? {
+            let is_reserved = match &self.state.get(&Key::inode(file))? {
+                _ if file == top => true,
+                Some(Value::Inode(record)) => match &record.place {
+                    Some(place) => self.lies_in(place.parent, top)?,
+                    None => false,
+                },
+                _ => false,
+            };
+            if is_reserved {
+                let mount = self.holders.narrow(access);
+                return Ok(contract::check_reserved(self.kind, mount, Operation::Forget).map(drop)?);
+            }
+        }
+        self.check(access, Operation::Forget).map(drop)
+    }
+
+    /// Empties a live file and takes its name away. With its last name the file itself goes, also where it is open:
+    /// what is written to it from then on would be acknowledged, and nowhere to be found.
     fn erase_live(&mut self, access: Access, file: Inode, place: Option<&NamedPlace>) -> Result<()> {
         let chunks = self.state.extents_from(file, 0)?;
+        self.state.prepare(&[&Key::orphan(file)])?;
+        let aliases: Vec<Inode> =
+            self.aliases.iter().filter(|(_, alias)| alias.to == file).map(|(number, _)| *number).collect();
+        for number in &aliases {
+            self.state.prepare(&[&Key::inode(*number), &Key::orphan(*number)])?;
+        }
         let size = self.record(file)?.size;
         self.state.remove(Key::draft(file))?;
         for key in chunks {
@@ -221,6 +287,18 @@ impl Zone {
             self.state.remove(Key::dirent(place.parent, place.name.clone()))?;
             self.changed_directory(access, place.parent)?;
             self.release_name(access, file, place, Vec::new())?;
+        }
+        if self.open.get(&file).is_some_and(|open| open.record.links == 0) {
+            self.destroy(file)?;
+            self.open.remove(&file);
+            self.dirty.retain(|dirty| *dirty != file);
+            self.postponed.remove(&file);
+            self.holders.forget(file);
+            for number in aliases {
+                self.aliases.remove(&number);
+                self.destroy(number)?;
+                self.holders.forget(number);
+            }
         }
         Ok(())
     }

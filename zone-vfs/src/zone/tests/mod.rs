@@ -5,6 +5,7 @@ mod compare;
 mod contracts;
 mod expire;
 mod files;
+mod forgetting;
 mod found;
 mod model;
 mod names;
