@@ -40,6 +40,7 @@ mod crowd;
 mod differential;
 mod diffs;
 mod errors;
+mod exceptions;
 mod exchange;
 mod exports;
 mod fair;

@@ -86,11 +86,12 @@ impl Live {
             && self.memories.iter().zip(sizes).all(|(memory, size)| holds(memory.len() as u64, *size))
     }
 
-    /// About what it takes by itself: pages that were written, when that was last looked at, and what goes with an instance.
-    /// Bytes.
+    /// About what it takes by itself: pages that were written, when that was last looked at, the heap of its exceptions,
+    /// and what goes with an instance. Bytes.
     pub fn private_bytes(&self) -> u64 {
+        let written: u64 = self.memories.iter().map(|memory| (memory.written() * PAGE) as u64).sum();
         let tables = self.store.data().limits.tables as u64;
-        INSTANCE + tables + self.memories.iter().map(|memory| (memory.written() * PAGE) as u64).sum::<u64>()
+        INSTANCE + tables + written + self.store.gc_heap_capacity() as u64
     }
 
     /// Whether it was made ready for images that lie on the same file.
@@ -106,8 +107,9 @@ impl Live {
         let tables = self.store.data().limits.tables;
         *self.store.data_mut() = state;
         self.store.data_mut().memories.clone_from(&self.memories);
+        let used = self.memories.iter().map(|m| m.len()).sum::<usize>() + self.store.gc_heap_capacity();
         let limits = &mut self.store.data_mut().limits;
-        (limits.used, limits.tables) = (self.memories.iter().map(|m| m.len()).sum(), tables);
+        (limits.used, limits.tables) = (used, tables);
         if let Some(needed) = limits.used.checked_add(tables).filter(|needed| *needed > limits.memory) {
             return Err(AgentError::MemoryLimit { needed: needed as u64, limit: limits.memory as u64 });
         }

@@ -11,7 +11,7 @@ use super::bindings::{AgentWorld, WitEvent};
 use super::generation::await_done;
 use super::{Agent, AgentError, Running, Template};
 use crate::code::{OutOfTime, metered};
-use crate::image::{FlatName, ImageError};
+use crate::image::{EXCEPTION_HEAP, FlatName, ImageError};
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
 use crate::upkeep::When;
@@ -340,6 +340,15 @@ pub(super) fn trap_reason(e: &wasmtime::Error) -> String {
         return format!("the agent called exit with status {}", exit.0);
     }
     let mut reason = e.root_cause().to_string();
+    if e.is::<wasmtime::ThrownException>() {
+        reason.push_str(", which nobody caught");
+    } else if e.is::<wasmtime::GcHeapOutOfMemory<()>>() {
+        let _ = write!(
+            reason,
+            ": the exceptions that it holds take more than {} MiB, or than is left of its memory",
+            EXCEPTION_HEAP >> 20
+        ); // a String takes all
+    }
     if let Some(backtrace) = e.downcast_ref::<wasmtime::WasmBacktrace>() {
         let names: Vec<String> = backtrace
             .frames()

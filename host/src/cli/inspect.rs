@@ -118,6 +118,10 @@ fn print(report: &Report) -> anyhow::Result<()> {
         count(i.components as u64, "component"),
         count(i.modules.len() as u64, "core module")
     ))?;
+    let tags: u64 = i.modules.iter().map(|module| u64::from(module.tags)).sum();
+    if tags > 0 {
+        say(format_args!("exceptions  {}", count(tags, "tag")))?;
+    }
     for item in &i.imports {
         say(format_args!("imports     {}", item.name))?;
     }

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentTypeRef, CompositeInnerType, GlobalType, MemoryType,
-    Payload, TableType, TypeBounds, TypeRef, ValType,
+    CanonicalFunction, CanonicalOption, ComponentTypeRef, CompositeInnerType, ElementItems, GlobalType,
+    MemoryType, Payload, TableType, TypeBounds, TypeRef, ValType,
 };
 
 use super::code::CodeUse;
+use super::exceptions;
 use super::limits;
 use super::refuse::{Place, Reason, Refusal};
 use super::rewrite::names;
@@ -93,11 +94,11 @@ impl Checker {
                         self.refuse(Reason::ReservedName(import.module.to_owned()), at(offset));
                     }
                     match import.ty {
-                        TypeRef::Func(_) | TypeRef::FuncExact(_) => {}
+                        // a tag is no state
+                        TypeRef::Func(_) | TypeRef::FuncExact(_) | TypeRef::Tag(_) => {}
                         TypeRef::Memory(ty) => self.memory(&ty, &at(offset)),
                         TypeRef::Table(ty) => self.table(&ty, &at(offset)),
                         TypeRef::Global(ty) => self.global(&ty, &at(offset), code),
-                        TypeRef::Tag(_) => self.refuse(Reason::Exceptions, at(offset)),
                     }
                 }
             }
@@ -119,14 +120,28 @@ impl Checker {
                     self.global(&global.ty, &at(offset), code);
                 }
             }
-            Payload::TagSection(section) => self.refuse(Reason::Exceptions, at(section.range().start)),
             Payload::ExportSection(section) => {
                 for item in section.clone().into_iter_with_offsets() {
                     let (offset, export) = item?;
                     self.reserved(export.name, names::RESERVED_CORE_PREFIX, || at(offset));
                 }
             }
-            Payload::CodeSectionEntry(body) => code.observe(body)?,
+            Payload::ElementSection(section) => {
+                for item in section.clone().into_iter_with_offsets() {
+                    let (offset, element) = item?;
+                    if let ElementItems::Expressions(ty, _) = element.items
+                        && exceptions::are_referred_to(ty)
+                    {
+                        self.refuse(Reason::KeptExceptions("an element segment"), at(offset));
+                    }
+                }
+            }
+            Payload::CodeSectionEntry(body) => {
+                code.observe(body)?;
+                if let Some(offset) = code.legacy_exceptions {
+                    self.refuse(Reason::LegacyExceptions, at(offset));
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -154,12 +169,20 @@ impl Checker {
         if ty.shared {
             self.refuse(Reason::Threads("shared table".to_owned()), place.clone());
         }
+        if exceptions::are_referred_to(ty.element_type) {
+            self.refuse(Reason::KeptExceptions("a table"), place.clone());
+        }
     }
 
     fn global(&mut self, ty: &GlobalType, place: &Place, code: &mut CodeUse) {
-        code.moves_references |= ty.mutable && ty.content_type.is_reference_type();
+        code.moves_references |= ty.mutable && exceptions::is_function_reference(ty.content_type);
         if is_external(ty.content_type) {
             self.refuse(Reason::ExternalReference, place.clone());
+        }
+        if let ValType::Ref(ty) = ty.content_type
+            && exceptions::are_referred_to(ty)
+        {
+            self.refuse(Reason::KeptExceptions("a global"), place.clone());
         }
         if ty.shared {
             self.refuse(Reason::Threads("shared global".to_owned()), place.clone());

@@ -33,6 +33,10 @@ pub struct CodeUse {
     pub called: BTreeSet<u32>,
     /// References change place while it runs: it changes a table, or the module has a global for them that can be set.
     pub moves_references: bool,
+    /// It asks of references whether they are null (`ref.is_null`).
+    pub tests_null: bool,
+    /// Where it first uses exceptions in their old form. Byte offset in the file.
+    pub legacy_exceptions: Option<usize>,
 }
 
 impl CodeUse {
@@ -40,7 +44,8 @@ impl CodeUse {
     pub fn observe(&mut self, body: &FunctionBody<'_>) -> Result<(), wasmparser::Error> {
         let mut reader = body.get_operators_reader()?;
         while !reader.eof() {
-            match reader.read()? {
+            let (operator, offset) = reader.read_with_offset()?;
+            match operator {
                 Operator::TableSet { .. }
                 | Operator::TableGrow { .. }
                 | Operator::TableFill { .. }
@@ -64,6 +69,14 @@ impl CodeUse {
                 }
                 Operator::RefFunc { function_index } => {
                     self.referenced.insert(function_index);
+                }
+                Operator::RefIsNull => self.tests_null = true,
+                Operator::Try { .. }
+                | Operator::Catch { .. }
+                | Operator::CatchAll
+                | Operator::Rethrow { .. }
+                | Operator::Delegate { .. } => {
+                    self.legacy_exceptions.get_or_insert(offset);
                 }
                 _ => {}
             }

@@ -22,6 +22,7 @@ pub fn supported() -> WasmFeatures {
         | WasmFeatures::FLOATS
         | WasmFeatures::MULTI_MEMORY
         | WasmFeatures::EXTENDED_CONST
+        | WasmFeatures::EXCEPTIONS
         | WasmFeatures::COMPONENT_MODEL
 }
 

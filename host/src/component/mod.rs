@@ -13,6 +13,7 @@
 mod check;
 mod code;
 mod error;
+mod exceptions;
 mod features;
 mod inspect;
 pub mod limits;

@@ -15,6 +15,8 @@ pub struct ModuleInfo {
     pub table_entries: u64,
     /// Entries of element segments that are put into tables when it is instantiated.
     pub active_elements: u64,
+    /// How many tags of exceptions it defines.
+    pub tags: u32,
     /// How many data segments are copied to memory when it is instantiated.
     pub active_data: usize,
     /// How many bytes these have.
@@ -82,6 +84,7 @@ impl ModuleInfo {
                     }
                 }
             }
+            Payload::TagSection(section) => self.tags = section.count(),
             Payload::StartSection { .. } => self.has_start = true,
             Payload::DataSection(section) => {
                 for (index, data) in (0..).zip(section.clone()) {

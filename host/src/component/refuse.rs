@@ -81,9 +81,14 @@ pub enum Reason {
     /// References to things that are not the component's own.
     #[error("it uses `externref`, references to what is outside it")]
     ExternalReference,
-    /// Exceptions, which live on a garbage-collected heap.
-    #[error("it uses WebAssembly exceptions")]
-    Exceptions,
+    /// A reference to an exception that could outlive a turn. What holds it is named.
+    #[error("it has {0} for references to exceptions (`exnref`)")]
+    KeptExceptions(&'static str),
+    /// Exceptions as they were before WebAssembly had `exnref`.
+    #[error(
+        "it uses exceptions in their old form (`try`, `catch`, `rethrow`): compile it for `try_table` and `exnref`"
+    )]
+    LegacyExceptions,
     /// A built-in of the asynchronous component model.
     #[error("it uses the asynchronous component model (`{0}`), which is not supported yet")]
     Async(String),

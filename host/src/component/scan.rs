@@ -100,6 +100,8 @@ pub struct Module {
     pub globals: usize,
     /// How many function tables it defines.
     pub tables: u32,
+    /// How many tags of exceptions it defines.
+    pub tags: u32,
     /// How many data segments are copied to memory when it is instantiated.
     pub active_data: usize,
     /// How many bytes these have.
@@ -349,6 +351,7 @@ fn summary(place: Place, info: &ModuleInfo) -> Module {
         memories: info.memories.iter().map(|(_, ty)| MemoryLimits::of(ty)).collect(),
         globals: info.globals.len(),
         tables: info.tables,
+        tags: info.tags,
         active_data: info.active_data,
         active_data_bytes: info.active_data_bytes,
         passive_data: info.passive_data.len(),

@@ -35,7 +35,7 @@ pub(crate) use self::format::PageRun;
 pub(crate) use self::made::with_memories;
 pub(crate) use self::map::{Ready, Small};
 pub use self::reference::{FlatName, ImageReference, PagesName};
-pub(crate) use self::slot::Creator;
+pub(crate) use self::slot::{Creator, EXCEPTION_HEAP};
 pub use self::slot::{SlotMemory, Slots};
 pub(crate) use self::store::ClosedImage;
 pub use self::store::{Image, ImageStore};

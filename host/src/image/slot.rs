@@ -448,6 +448,10 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Bytes to which the heap of a store's exceptions grows at most. wasmtime asks for its memory as for a guest's, and
+/// nothing but the size that it reserves tells them apart: linear memories reserve more.
+pub(crate) const EXCEPTION_HEAP: usize = 64 << 20;
+
 /// The creator that is given to `Config::with_host_memory`.
 #[derive(Debug)]
 pub(crate) struct Creator(pub(crate) Arc<Slots>);
@@ -494,7 +498,10 @@ unsafe impl MemoryCreator for Creator {
             self.0.give_back(&slot);
             return Err(format!("making {minimum} bytes of memory accessible{}: {e}", map_hint(&e)));
         }
-        super::made::note(&slot);
+        // no exception outlives a turn: no image has anything of it
+        if capacity != EXCEPTION_HEAP {
+            super::made::note(&slot);
+        }
         Ok(Box::new(Memory { slot, slots: self.0.clone() }))
     }
 }

@@ -91,11 +91,12 @@ impl Touched {
 /// Bounds on what an instance may take of the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes of an instance's linear memories and tables together; an entry of a table takes [`TABLE_ENTRY`].
+    /// Bytes of an instance's linear memories and tables, and of the heap of its exceptions, together; an entry of a table
+    /// takes [`TABLE_ENTRY`].
     pub memory: usize,
     /// Elements of each table.
     pub table: usize,
-    /// Bytes of linear memory that the instance has.
+    /// Bytes of that which the instance has.
     pub(crate) used: usize,
     /// What the last growth added, until it is known to have succeeded.
     growing: usize,

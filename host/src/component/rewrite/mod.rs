@@ -42,7 +42,7 @@ use super::{features, scan};
 
 /// Part of the key of compiled code in the cache. Raise it when the output changes, be it for components that
 /// were refused before.
-pub const REWRITER_VERSION: u32 = 5;
+pub const REWRITER_VERSION: u32 = 6;
 
 /// What images and tables of handles depend on: which memories an instance has, in which order, what lies where in
 /// those of accessors, and which numbers its own resource types have. Raise it only when that changes for a component

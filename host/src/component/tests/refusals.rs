@@ -77,10 +77,9 @@ fn memories_and_globals() {
 }
 
 #[test]
-fn garbage_collection_and_exceptions() {
+fn garbage_collected_types() {
     assert_eq!(of_module("(type (struct (field i32)))"), [Reason::GarbageCollection]);
     assert_eq!(of_module("(type (array (mut i8)))"), [Reason::GarbageCollection]);
-    assert_eq!(of_module("(tag)"), [Reason::Exceptions]);
     for module in [
         "(func (param externref))",
         "(func (result externref) unreachable)",
@@ -90,6 +89,54 @@ fn garbage_collection_and_exceptions() {
         assert_eq!(of_module(module), [Reason::ExternalReference], "{module}");
     }
     assert!(Reason::ExternalReference.to_string().contains("`externref`"));
+}
+
+#[test]
+fn exceptions_are_captured_as_long_as_nothing_keeps_one() {
+    let tag = "(tag $t (param i32))";
+    for module in [
+        "(import \"a\" \"t\" (tag (param i32)))",
+        "(func (throw $t (i32.const 1)))",
+        "(func (block (try_table (catch_all 0))))",
+        "(func (param exnref) (result exnref) (local exnref) (throw_ref (local.get 0)))",
+        "(func (result i32) (ref.is_null (ref.null exn)))",
+    ] {
+        let module = if module.contains("import") { module.to_owned() } else { format!("{tag} {module}") };
+        let component = wat(&format!("(component (core module {module}))"));
+        assert_eq!(reasons(&component), [], "{module}");
+    }
+    assert_eq!(of_module("(table 1 exnref)"), [Reason::KeptExceptions("a table")]);
+    assert_eq!(of_module("(global (mut exnref) (ref.null exn))"), [Reason::KeptExceptions("a global")]);
+    assert_eq!(of_module("(global exnref (ref.null exn))"), [Reason::KeptExceptions("a global")]);
+    assert_eq!(of_module("(elem exnref (ref.null exn))"), [Reason::KeptExceptions("an element segment")]);
+    let imported = wat("(component (core module (import \"a\" \"t\" (table 1 exnref))))");
+    assert_eq!(reasons(&imported), [Reason::KeptExceptions("a table")]);
+    let wasm = component_of("(memory 1) (global (mut exnref) (ref.null exn))");
+    let refusal = &refusals(&wasm)[0];
+    assert_eq!(wasm[refusal.place.offset as usize], 0x69, "the type exnref");
+    assert!(
+        refusal.to_string().contains("a global for references to exceptions (`exnref`) (core module 0, ")
+    );
+}
+
+#[test]
+fn exceptions_of_the_old_form() {
+    // try, catch_all, end: no text of today's has it
+    let body = [0, 0x06, 0x40, 0x19, 0x0b, 0x0b];
+    let mut module = wasm_encoder::Module::new();
+    let mut types = wasm_encoder::TypeSection::new();
+    types.ty().function([], []);
+    let mut functions = wasm_encoder::FunctionSection::new();
+    functions.function(0);
+    let mut code = wasm_encoder::CodeSection::new();
+    code.raw(&body);
+    module.section(&types).section(&functions).section(&code);
+    let mut component = wasm_encoder::Component::new();
+    component.section(&wasm_encoder::ModuleSection(&module));
+    let wasm = component.finish();
+    let refusals = refusals(&wasm);
+    assert_eq!(refusals[0].reason, Reason::LegacyExceptions);
+    assert_eq!(wasm[refusals[0].place.offset as usize], 0x06, "`try`");
 }
 
 #[test]

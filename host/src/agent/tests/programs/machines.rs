@@ -32,6 +32,8 @@ pub struct Ended {
     pub restores: u64,
     /// Calls that trapped and were taken back.
     pub traps: u64,
+    /// Exceptions among these.
+    pub thrown: u64,
     /// It ended before all calls were made.
     pub early: bool,
     /// It has tables that are compared, because they can change.
@@ -61,12 +63,23 @@ enum Answer {
     /// The result's bits.
     Value(Option<u64>),
     Trap(Option<Trap>),
+    /// An exception that nobody caught.
+    Thrown,
 }
 
 impl Answer {
     /// Its stack was spent. How deep that is depends on how code is compiled, and each machine compiles otherwise.
     fn is_overflow(&self) -> bool {
         *self == Self::Trap(Some(Trap::StackOverflow))
+    }
+
+    fn ended(e: &wasmtime::Error) -> Self {
+        if e.is::<wasmtime::ThrownException>() { Self::Thrown } else { Self::Trap(e.downcast_ref().copied()) }
+    }
+
+    /// The instance goes no further.
+    fn is_end(&self) -> bool {
+        !matches!(self, Self::Value(_))
     }
 }
 
@@ -123,9 +136,10 @@ impl Bench {
             let arguments: Vec<u64> = function.params.iter().map(|_| argument(random)).collect();
             let (resumed, live) = paused.call(index, function, &arguments, random).await?;
             ended.restores += 1;
-            if resumed.is_overflow() || matches!(resumed, Answer::Trap(_)) && !random.once_in(20) {
+            if resumed.is_overflow() || resumed.is_end() && !random.once_in(20) {
                 // it stands where its last image was taken, as if it had not been called
                 ended.traps += 1;
+                ended.thrown += u64::from(resumed == Answer::Thrown);
                 continue;
             }
             ended.calls += 1;
@@ -141,7 +155,7 @@ impl Bench {
             if answer != resumed {
                 return differ(&format!("f{index} {arguments:?} after a resume"), answer, resumed);
             }
-            if matches!(answer, Answer::Trap(_)) {
+            if answer.is_end() {
                 ended.early = true;
                 break;
             }
@@ -236,7 +250,7 @@ impl Plain {
                 wasmtime::Val::F64(bits) => *bits,
                 other => unreachable!("{other:?} is no result"),
             })),
-            Err(e) => Answer::Trap(e.downcast_ref().copied()),
+            Err(e) => Answer::ended(&e),
         }
     }
 }
@@ -311,7 +325,7 @@ impl Paused {
             unsafe { self.image.populate(&live.memories, &runs) };
         }
         let answer = call(&mut live, index, function, arguments).await;
-        if matches!(answer, Answer::Trap(_)) {
+        if answer.is_end() {
             return Ok((answer, live));
         }
         if random.once_in(3) {
@@ -359,7 +373,7 @@ async fn call(live: &mut Live, index: usize, function: &Function, arguments: &[u
             Val::Float64(n) => n.to_bits(),
             other => unreachable!("{other:?} is no result"),
         })),
-        Err(e) => Answer::Trap(e.downcast_ref().copied()),
+        Err(e) => Answer::ended(&e),
     }
 }
 

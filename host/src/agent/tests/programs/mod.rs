@@ -4,7 +4,7 @@
 //! instances; [`written`] has some that are written by hand. Each program runs on three [`machines`] at once, and after every call all three stand alike.
 
 mod machines;
-mod random;
+pub(crate) mod random;
 mod shape;
 mod written;
 
@@ -28,9 +28,11 @@ struct Tally {
     refused: u32,
     ended_early: u32,
     with_tables: u32,
+    with_tags: u32,
     calls: u64,
     restores: u64,
     traps: u64,
+    thrown: u64,
 }
 
 fn programs() -> u64 {
@@ -51,8 +53,10 @@ fn run(seeds: impl Iterator<Item = u64>) -> Tally {
                 tally.calls += ended.calls;
                 tally.restores += ended.restores;
                 tally.traps += ended.traps;
+                tally.thrown += ended.thrown;
                 tally.ended_early += u32::from(ended.early);
                 tally.with_tables += u32::from(ended.tables);
+                tally.with_tags += u32::from(program.has_tags());
             }
             Err(Failed::Refused(_)) => tally.refused += 1,
             Err(Failed::Differs(what)) => panic!("seed {seed}: {what}\n{program:?}"),
@@ -99,6 +103,7 @@ fn share(number: u64) {
     assert!(tally.refused * 10 <= tally.programs, "most programs can be captured: {tally:?}");
     assert!(tally.ended_early * 2 <= tally.programs, "most programs run to their end: {tally:?}");
     assert!(tally.with_tables * 10 >= tally.programs, "some change tables: {tally:?}");
+    assert!(tally.with_tags * 20 >= tally.programs, "some throw exceptions: {tally:?}");
     assert!(tally.calls > 3 * u64::from(tally.programs), "they are called: {tally:?}");
 }
 

@@ -6,7 +6,7 @@ use arbitrary::Unstructured;
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
     ComponentBuilder, ComponentExportKind, ComponentValType, ExportKind, ImportSection, Module, ModuleArg,
-    PrimitiveValType, TypeSection,
+    PrimitiveValType, TagKind, TagType, TypeSection,
 };
 use wasm_smith::{Config, InstructionKind, InstructionKinds};
 use wasmparser::{AbstractHeapType, ExternalKind, Parser, Payload, TypeRef, ValType};
@@ -31,6 +31,8 @@ pub struct Core {
     pub memories: Vec<String>,
     /// The same of tables.
     pub tables: Vec<String>,
+    /// Whether it has tags of exceptions.
+    has_tags: bool,
     /// What another module can import of it.
     exports: Option<Vec<u8>>,
 }
@@ -104,6 +106,11 @@ impl Program {
         let mut parts = Vec::new();
         self.level.add_parts(&mut parts);
         parts
+    }
+
+    /// Whether a module has tags of exceptions.
+    pub fn has_tags(&self) -> bool {
+        self.parts().iter().any(|part| matches!(part, Part::Core(core, _) if core.has_tags))
     }
 
     /// The component: `fN` is the Nth function of all parts, in order.
@@ -205,6 +212,7 @@ fn is_liftable(ty: ValType) -> bool {
 fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
     use InstructionKind::{Control, Memory, Numeric, Parametric, Reference, Table, Variable, Vector};
     let references = random.once_in(2);
+    let exceptions = random.once_in(if references { 4 } else { 2 });
     Config {
         available_imports: available.map(<[u8]>::to_vec),
         allowed_instructions: InstructionKinds::new(&[
@@ -213,7 +221,7 @@ fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
         allow_start_export: random.once_in(3),
         // else most would end at their first call
         disallow_traps: !random.once_in(8),
-        exceptions_enabled: false,
+        exceptions_enabled: exceptions,
         export_everything: true,
         gc_enabled: false,
         threads_enabled: false,
@@ -230,9 +238,11 @@ fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
         min_funcs: 3,
         max_funcs: 12,
         min_globals: 2,
-        max_globals: 40,
+        // with references to exceptions among the types, most of more would have one
+        max_globals: if references && exceptions { 6 } else { 40 },
         min_types: 2,
         max_types: 12,
+        max_tags: if exceptions { 4 } else { 0 },
         max_imports: if available.is_some() { 10 } else { 0 },
         max_instructions: 80,
         max_data_segments: 6,
@@ -243,20 +253,21 @@ fn config(random: &mut Random, available: Option<&[u8]>) -> Config {
 }
 
 impl Core {
-    /// None where the seed is spent before there is a module.
+    /// None where the seed is spent before there is a module, or what comes out is refused.
     fn new(random: &mut Random, available: Option<&[u8]>) -> Option<Self> {
         let config = config(random, available);
         let bytes = random.bytes(SEED_BYTES);
         let mut module = wasm_smith::Module::new(config, &mut Unstructured::new(&bytes)).ok()?;
         module.ensure_termination(FUEL).ok()?;
-        Some(Self::read(functions_alone(&module.to_bytes()), available.is_none()))
+        let wasm = functions_alone(&module.to_bytes());
+        (!keeps_exceptions(&wasm)).then(|| Self::read(wasm, available.is_none()))
     }
 
     /// A module that exports all it has, from which another one can import, if that is wanted.
     pub fn read(wasm: Vec<u8>, is_importable: bool) -> Self {
         let mut types = Vec::new();
-        let (mut functions, mut memories, mut globals, mut tables) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut functions, mut memories, mut globals, mut tables, mut tags) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut imported_memories, mut imported_tables, mut exports) = (0, 0, Vec::new());
         for payload in Parser::new(0).parse_all(&wasm) {
             match payload.unwrap() {
@@ -270,6 +281,7 @@ impl Core {
                             TypeRef::Memory(ty) => memories.push(ty),
                             TypeRef::Global(ty) => globals.push(ty),
                             TypeRef::Table(ty) => tables.push(ty),
+                            TypeRef::Tag(ty) => tags.push(ty),
                             other => unreachable!("{other:?} is not imported"),
                         }
                     }
@@ -281,6 +293,7 @@ impl Core {
                 }
                 Payload::MemorySection(section) => memories.extend(section.into_iter().map(Result::unwrap)),
                 Payload::TableSection(section) => tables.extend(section.into_iter().map(|it| it.unwrap().ty)),
+                Payload::TagSection(section) => tags.extend(section.into_iter().map(Result::unwrap)),
                 Payload::GlobalSection(section) => {
                     globals.extend(section.into_iter().map(|it| it.unwrap().ty));
                 }
@@ -331,6 +344,10 @@ impl Core {
                     }
                     wasm_encoder::EntityType::Table(tables[index].try_into().unwrap())
                 }
+                ExternalKind::Tag => {
+                    let func_type_idx = tags[index].func_type_idx;
+                    wasm_encoder::EntityType::Tag(TagType { kind: TagKind::Exception, func_type_idx })
+                }
                 other => unreachable!("{other:?} is not exported"),
             };
             all_imports.import(FROM, name, entity);
@@ -344,8 +361,33 @@ impl Core {
             defined.into_iter().map(|name| name.expect("everything is exported")).collect()
         };
         let (memories, tables) = (names(defined), names(defined_tables));
-        Self { wasm, functions: liftable, memories, tables, exports: importable }
+        Self { wasm, functions: liftable, memories, tables, has_tags: !tags.is_empty(), exports: importable }
     }
+}
+
+/// Whether tables, globals or segments are for references to exceptions, for which a component is refused.
+fn keeps_exceptions(wasm: &[u8]) -> bool {
+    use wasmparser::{ElementItems, RefType};
+    let is_kept = |ty: ValType| ty == ValType::EXNREF;
+    Parser::new(0).parse_all(wasm).any(|payload| {
+        match payload.unwrap() {
+        Payload::ImportSection(section) => section.into_imports().any(|import| match import.unwrap().ty {
+            TypeRef::Table(ty) => ty.element_type == RefType::EXNREF,
+            TypeRef::Global(ty) => is_kept(ty.content_type),
+            _ => false,
+        }),
+        Payload::TableSection(section) => {
+            section.into_iter().any(|table| table.unwrap().ty.element_type == RefType::EXNREF)
+        }
+        Payload::GlobalSection(section) => {
+            section.into_iter().any(|global| is_kept(global.unwrap().ty.content_type))
+        }
+        Payload::ElementSection(section) => section.into_iter().any(|element| {
+            matches!(element.unwrap().items, ElementItems::Expressions(ty, _) if ty == RefType::EXNREF)
+        }),
+        _ => false,
+    }
+    })
 }
 
 /// The same module with references to functions in place of those to the host's objects, which the engine has not.

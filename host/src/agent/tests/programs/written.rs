@@ -26,6 +26,7 @@ fn agree(modules: &[&str], linked: bool) -> Ended {
         let ended = ended.unwrap_or_else(|failed| panic!("seed {seed}: {failed:?}"));
         all.calls += ended.calls;
         all.traps += ended.traps;
+        all.thrown += ended.thrown;
         all.tables |= ended.tables;
     }
     assert!(all.calls > 100, "{} calls", all.calls);
@@ -165,4 +166,88 @@ fn wide_globals_many_memories_start_functions_and_tail_calls() {
             (if (i32.eqz (i32.and (local.get 0) (i32.const 63))) (then (return (global.get $f))))
             (return_call $down (i32.sub (local.get 0) (i32.const 1)) (local.get 1))))"#;
     agree(&[module, module], false);
+}
+
+/// Throws by what its argument says, and keeps a function that came with an exception in its table.
+const THROWS: &str = r#"(module
+    (type $r (func (result i32)))
+    (tag $number (export "number") (param i32))
+    (tag $nothing (export "nothing"))
+    (tag $function (export "function") (param funcref i64))
+    (memory (export "m") 1)
+    (table $t (export "t") 4 4 funcref)
+    (global $caught (export "caught") (mut i32) (i32.const 0))
+    (elem declare func $a)
+    (func $a (export "a") (result i32) (i32.const 11))
+    (func $throws (export "throws") (param i32)
+        (i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))
+        (if (i32.and (local.get 0) (i32.const 1)) (then (throw $number (local.get 0))))
+        (if (i32.and (local.get 0) (i32.const 2)) (then (throw $nothing)))
+        (if (i32.and (local.get 0) (i32.const 4))
+            (then (throw $function (table.get $t (i32.and (local.get 0) (i32.const 3))) (i64.const 5)))))
+    (func (export "catches") (param i32) (result i32) (local $given funcref)
+        (block $of-function (result funcref i64)
+            (block $of-nothing
+                (return (block $of-number (result i32)
+                    (try_table (catch $number $of-number) (catch $nothing $of-nothing) (catch $function $of-function)
+                        (call $throws (local.get 0)))
+                    (i32.const -1))))
+            (global.set $caught (i32.add (global.get $caught) (i32.const 1)))
+            (ref.func $a) (i64.const 7))
+        (drop) (local.set $given)
+        (table.set $t (i32.and (local.get 0) (i32.const 3)) (local.get $given))
+        (ref.is_null (local.get $given)))
+    (func (export "by-table") (param i32) (result i32)
+        (block $caught
+            (try_table (catch_all $caught)
+                (return (call_indirect $t (type $r) (i32.and (local.get 0) (i32.const 3))))))
+        (i32.const -1))
+)"#;
+
+#[test]
+fn exceptions_that_modules_throw_catch_and_hand_on() {
+    let catches = r#"(module
+        (import "from" "number" (tag $number (param i32)))
+        (import "from" "function" (tag $function (param funcref i64)))
+        (import "from" "throws" (func $throws (param i32)))
+        (import "from" "catches" (func $catches (param i32) (result i32)))
+        (import "from" "t" (table $t 4 4 funcref))
+        (tag $own (export "own") (param exnref i32))
+        (memory (export "m") 1)
+        (global $depth (export "depth") (mut i32) (i32.const 0))
+        (func $tries (param i32) (result exnref)
+            (block $caught (result exnref)
+                (try_table (catch_all_ref $caught) (call $throws (local.get 0)))
+                (ref.null exn)))
+        (func (export "caught") (param i32) (result i32)
+            (ref.is_null (call $tries (local.get 0))))
+        (func (export "again") (param i32) (local $e exnref)
+            (local.set $e (call $tries (local.get 0)))
+            (table.set $t (i32.const 1) (table.get $t (i32.const 2)))
+            (if (ref.is_null (local.get $e)) (then (return)))
+            (throw_ref (local.get $e)))
+        (func $nests (export "nests") (param i32)
+            (global.set $depth (i32.add (global.get $depth) (i32.const 1)))
+            (throw $own (call $tries (local.get 0)) (local.get 0)))
+        (func (export "unpacks") (param i32) (result i32) (local $n i32) (local $e exnref)
+            (block $inner (result exnref i32)
+                (try_table (catch $own $inner) (call $nests (local.get 0)))
+                (unreachable))
+            (local.set $n) (local.set $e)
+            (if (ref.is_null (local.get $e)) (then (return (i32.const -2))))
+            (block $was-number (result i32 exnref)
+                (try_table (catch_ref $number $was-number) (throw_ref (local.get $e)))
+                (unreachable))
+            (drop)
+            (i32.add (local.get $n)))
+        (func (export "many") (param i32) (result i32) (local $n i32)
+            (loop $again
+                (drop (call $tries (local.get $n)))
+                (local.set $n (i32.add (local.get $n) (i32.const 1)))
+                (br_if $again (i32.lt_u (local.get $n) (i32.and (local.get 0) (i32.const 4095)))))
+            (call $catches (local.get 0)))
+    )"#;
+    let ended = agree(&[THROWS, catches, catches], true);
+    assert!(ended.thrown > 0, "some are caught by nobody");
+    assert!(ended.tables);
 }

@@ -9,6 +9,7 @@ use wasmparser::{CompositeInnerType, FuncType, Parser, Payload, SectionLimited, 
 
 use crate::component::code::CodeUse;
 use crate::component::error::ComponentError;
+use crate::component::exceptions::is_function_reference;
 use crate::component::refuse::{Place, Reason, Refusal};
 
 /// The function types of a component that matter to calls by way of tables.
@@ -89,6 +90,6 @@ impl Types {
 }
 
 fn becomes(ty: &FuncType) -> FuncType {
-    let number = |ty: &ValType| if ty.is_reference_type() { ValType::I32 } else { *ty };
+    let number = |ty: &ValType| if is_function_reference(*ty) { ValType::I32 } else { *ty };
     FuncType::new(ty.params().iter().map(number), ty.results().iter().map(number))
 }

@@ -1,5 +1,7 @@
 //! Instructions, types and indices of a module that is written anew.
 
+use std::collections::HashSet;
+
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
     ConstExpr, EntityType, ExportKind, ExportSection, Function, HeapType, Instruction, MemArg, ValType,
@@ -9,6 +11,7 @@ use wasmparser::Operator;
 use super::added::{Added, Task};
 use super::level::FUNCTIONS;
 use super::shape::{Shape, memory_of};
+use crate::component::exceptions;
 
 type Outcome<T = ()> = Result<T, Error>;
 
@@ -16,6 +19,8 @@ type Outcome<T = ()> = Result<T, Error>;
 pub struct Recoder<'a> {
     pub shape: &'a Shape<'a>,
     pub added: Added<'a>,
+    /// Offsets of the instructions that ask whether a reference to an exception is null.
+    pub exception_tests: HashSet<usize>,
 }
 
 impl Recoder<'_> {
@@ -24,7 +29,12 @@ impl Recoder<'_> {
         let mut function = self.new_function_with_parsed_locals(body)?;
         let mut reader = body.get_operators_reader()?;
         while !reader.eof() {
-            self.operator(reader.read()?, &mut |instruction| {
+            let (operator, offset) = reader.read_with_offset()?;
+            if self.exception_tests.contains(&offset) {
+                function.instruction(&Instruction::RefIsNull);
+                continue;
+            }
+            self.operator(operator, &mut |instruction| {
                 function.instruction(&instruction);
             })?;
         }
@@ -53,10 +63,10 @@ impl Recoder<'_> {
         Ok(())
     }
 
-    /// The same where references are numbers.
+    /// The same where references to functions are numbers.
     fn reference<'b>(&mut self, operator: Operator<'b>, to: &mut dyn FnMut(Instruction<'b>)) -> Outcome {
         match operator {
-            Operator::RefNull { .. } => to(Instruction::I32Const(0)),
+            Operator::RefNull { hty } if !exceptions::is_heap_type(hty) => to(Instruction::I32Const(0)),
             Operator::RefIsNull => to(Instruction::I32Eqz),
             Operator::RefFunc { function_index } => {
                 let word = self.added.word(function_index);
@@ -118,10 +128,10 @@ impl Reencode for Recoder<'_> {
     }
 
     fn val_type(&mut self, ty: wasmparser::ValType) -> Outcome<ValType> {
-        match ty {
-            wasmparser::ValType::Ref(_) if self.added.has_references() => Ok(Added::TYPE),
-            other => utils::val_type(self, other),
+        if self.added.has_references() && exceptions::is_function_reference(ty) {
+            return Ok(Added::TYPE);
         }
+        utils::val_type(self, ty)
     }
 
     fn heap_type(&mut self, ty: wasmparser::HeapType) -> Outcome<HeapType> {

@@ -1,12 +1,13 @@
 //! Writes a core module anew, section by section.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 
 use wasm_encoder::reencode::{Error, Reencode};
 use wasm_encoder::{
     CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Elements, Encode, EntityType,
     ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection, MemorySection,
-    Module, NameMap, NameSection, RefType, StartSection, TableSection, TableType, TypeSection,
+    Module, NameMap, NameSection, RefType, StartSection, TableSection, TableType, TagSection, TypeSection,
 };
 use wasmparser::{ElementKind, KnownCustom, Name, Parser, Payload};
 
@@ -17,6 +18,7 @@ use super::shape::{Shape, memory_of};
 use super::tables;
 use crate::component::code::CodeUse;
 use crate::component::error::ComponentError;
+use crate::component::exceptions;
 use crate::component::rewrite::names;
 
 type Outcome<T = ()> = Result<T, Error<Infallible>>;
@@ -26,7 +28,12 @@ type Outcome<T = ()> = Result<T, Error<Infallible>>;
 pub fn recode(wasm: &[u8], code: &CodeUse, referenced: Option<&[u32]>) -> Result<Vec<u8>, ComponentError> {
     let shape = Shape::read(wasm, referenced.is_some())?;
     let added = Added::new(&shape, code, referenced);
-    let mut sections = Sections::new(Recoder { shape: &shape, added });
+    let exception_tests = if added.has_references() && code.tests_null {
+        exceptions::null_tests(wasm).map_err(|error| ComponentError::invalid(&error))?
+    } else {
+        HashSet::new()
+    };
+    let mut sections = Sections::new(Recoder { shape: &shape, added, exception_tests });
     let done = sections.read(wasm).and_then(|()| sections.add(referenced));
     done.map_err(|error| match error {
         Error::ParseError(error) => ComponentError::invalid(&error),
@@ -43,6 +50,7 @@ struct Sections<'a> {
     functions: FunctionSection,
     tables: TableSection,
     memories: MemorySection,
+    tags: TagSection,
     globals: GlobalSection,
     exports: ExportSection,
     start: Option<u32>,
@@ -62,6 +70,7 @@ impl<'a> Sections<'a> {
             functions: FunctionSection::new(),
             tables: TableSection::new(),
             memories: MemorySection::new(),
+            tags: TagSection::new(),
             globals: GlobalSection::new(),
             exports: ExportSection::new(),
             start: None,
@@ -86,6 +95,7 @@ impl<'a> Sections<'a> {
                     recoder.parse_table_section(&mut self.tables, it)?;
                 }
                 Payload::MemorySection(it) => recoder.parse_memory_section(&mut self.memories, it)?,
+                Payload::TagSection(it) => recoder.parse_tag_section(&mut self.tags, it)?,
                 Payload::GlobalSection(it) => recoder.parse_global_section(&mut self.globals, it)?,
                 Payload::ExportSection(it) => recoder.parse_export_section(&mut self.exports, it)?,
                 Payload::StartSection { func, .. } => self.start = Some(func),
@@ -114,7 +124,7 @@ impl<'a> Sections<'a> {
             self.add_references(referenced);
             self.add_start()?;
         }
-        let Recoder { shape, added } = &mut self.recoder;
+        let Recoder { shape, added, .. } = &mut self.recoder;
         for _ in 0..added.flags {
             let ty = GlobalType { val_type: Added::TYPE, mutable: true, shared: false };
             self.globals.global(ty, &ConstExpr::i32_const(0));
@@ -136,7 +146,7 @@ impl<'a> Sections<'a> {
 
     /// The level's table, with this module's functions in it, and a memory for each table.
     fn add_references(&mut self, referenced: &[u32]) {
-        let Recoder { shape, added } = &self.recoder;
+        let Recoder { shape, added, .. } = &self.recoder;
         let ty = GlobalType { val_type: Added::TYPE, mutable: false, shared: false };
         self.imports.import(names::REFERENCES, level::BASE, EntityType::Global(ty));
         self.imports.import(
@@ -198,6 +208,7 @@ impl<'a> Sections<'a> {
             .section(&self.functions)
             .section(&self.tables)
             .section(&self.memories)
+            .section(&self.tags)
             .section(&self.globals)
             .section(&self.exports);
         if let Some(function_index) = self.start {

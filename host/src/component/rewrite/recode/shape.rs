@@ -6,6 +6,7 @@ use wasmparser::{
 };
 
 use crate::component::error::ComponentError;
+use crate::component::exceptions::is_function_reference;
 use crate::component::limits;
 
 const PAGE: u64 = 65_536;
@@ -76,8 +77,8 @@ impl<'a> Shape<'a> {
                     for ty in group?.types() {
                         self.types += 1;
                         if let wasmparser::CompositeInnerType::Func(ty) = &ty.composite_type.inner {
-                            let mut all = ty.params().iter().chain(ty.results());
-                            self.has_references |= all.any(wasmparser::ValType::is_reference_type);
+                            let mut all = ty.params().iter().chain(ty.results()).copied();
+                            self.has_references |= all.any(is_function_reference);
                         }
                     }
                 }
@@ -88,7 +89,7 @@ impl<'a> Shape<'a> {
                         TypeRef::Func(_) | TypeRef::FuncExact(_) => self.imported_functions += 1,
                         TypeRef::Global(ty) => {
                             self.imported_globals += 1;
-                            self.has_references |= ty.content_type.is_reference_type();
+                            self.has_references |= is_function_reference(ty.content_type);
                         }
                         TypeRef::Memory(_) => {
                             let next = (self.memories.len() + self.tables.len()) as u32;
@@ -121,7 +122,7 @@ impl<'a> Shape<'a> {
                 self.globals += section.count();
                 for global in section {
                     let global = global?;
-                    if global.ty.content_type.is_reference_type() {
+                    if is_function_reference(global.ty.content_type) {
                         self.has_references = true;
                         if let Item::Function(function) = item(&global.init_expr)? {
                             self.global_references.push(function);
