@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::bed::Bed;
+use crate::differential::assert_agent_is_the_same;
 
 /// The agent, with what comes before `handle` in its module and what runs as it is instantiated. The first letter of an
 /// event says what it does:
@@ -114,6 +115,12 @@ fn an_agent_that_throws_is_resumed_forked_and_rewound() {
     assert_eq!([bed.send("n", "c"), bed.send("forked", "c")], ["3", "3"]);
     bed.ok(["rewind", "n", "1"]);
     assert_eq!(bed.send("n", "c"), "2");
+}
+
+#[test]
+fn an_agent_that_throws_answers_what_it_answers_on_plain_wasmtime() {
+    let (bed, component) = bed("");
+    assert_agent_is_the_same(&bed, &component, &["c", "m", "c", "nothing", "c"]);
 }
 
 #[test]

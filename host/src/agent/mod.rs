@@ -19,7 +19,7 @@ mod seen;
 mod standing;
 mod template;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod turn;
 mod upgrade;
 mod warm;

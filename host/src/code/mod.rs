@@ -22,9 +22,9 @@ pub use self::error::CodeError;
 
 pub(crate) use self::cache::{Code, CodeCache, CodeKey};
 pub(crate) use self::components::{Components, as_component};
-#[cfg(test)]
-pub(crate) use self::engine::plain_config;
 pub(crate) use self::engine::{SlotEngine, Ticker};
+#[cfg(test)]
+pub(crate) use self::engine::{config, plain_config};
 pub(crate) use self::files::read_regular;
 use self::files::remove_any;
 pub use self::schedule::OutOfTime;

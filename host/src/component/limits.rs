@@ -59,5 +59,8 @@ pub const MAX_FUNCTION_BORROWS: usize = 500;
 /// The same for all functions of a component, at all levels together.
 pub const MAX_BORROWS: usize = 5_000;
 
+/// Bytes of the names of imports, exports and their functions, as reports list them, with what a list takes for each.
+pub const MAX_LISTED: usize = 32 << 20;
+
 /// Refusals that are reported; one is enough to refuse.
 pub const MAX_REFUSALS: usize = 32;

@@ -15,8 +15,11 @@ mod code;
 mod error;
 mod exceptions;
 mod features;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod inspect;
 pub mod limits;
+mod listed;
 mod module;
 mod place;
 mod refuse;

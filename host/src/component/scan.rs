@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use wasmparser::component_types::ComponentEntityType;
-use wasmparser::types::TypesRef;
-use wasmparser::{ComponentExternalKind, ComponentTypeRef, Encoding, ExternalKind, Parser, Payload};
+use wasmparser::{Encoding, Parser, Payload};
 
 use super::check::Checker;
 use super::code::CodeUse;
 use super::error::ComponentError;
+use super::listed::Listed;
 use super::module::ModuleInfo;
 use super::refuse::{Place, Refusal};
 use super::wrap::wrap_core_module;
@@ -165,10 +164,10 @@ pub fn scan(wasm: &[u8]) -> Result<Scan, ComponentError> {
 
 /// As [`scan`], without what only the rewriter's bookkeeping can find.
 pub(super) fn scan_as_it_is(wasm: &[u8]) -> Result<(Scan, Vec<CodeUse>), ComponentError> {
-    let Walk { mut scan, refusals, code } = walk(wasm)?;
+    let Walk { mut scan, mut listed, refusals, code } = walk(wasm)?;
     scan.capturable = match features::validate(wasm) {
         Ok(types) => {
-            name_functions(types.as_ref(), &mut scan);
+            listed.functions(types.as_ref(), &mut scan)?;
             if refusals.is_empty() { Ok(()) } else { Err(refusals) }
         }
         Err(ComponentError::Refused(unsupported)) => {
@@ -202,21 +201,18 @@ fn bookkept(
     }
 }
 
-/// Refuses what cannot be captured, without the rest of a [`Scan`]. For the rewriter: says what the code of each core
+/// Refuses what cannot be captured, as far as that shows before it is rewritten. Says what the code of each core
 /// module does.
 pub(super) fn admit(wasm: &[u8]) -> Result<Vec<CodeUse>, ComponentError> {
-    let Walk { refusals, code, .. } = walk(wasm)?;
-    match features::validate(wasm) {
-        Ok(_) | Err(ComponentError::Refused(_)) if !refusals.is_empty() => {
-            Err(ComponentError::Refused(refusals))
-        }
-        other => other.map(|_| code),
-    }
+    let (scan, code) = scan_as_it_is(wasm)?;
+    scan.capturable.map_err(ComponentError::Refused)?;
+    Ok(code)
 }
 
 /// What is found in a file that has been read once.
 struct Walk {
     scan: Scan,
+    listed: Listed,
     refusals: Vec<Refusal>,
     /// Of each core module.
     code: Vec<CodeUse>,
@@ -263,6 +259,7 @@ fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
         capturable: Ok(()),
         instance_memories: Vec::new(),
     };
+    let mut listed = Listed::default();
     let mut checker = Checker::default();
     let mut code = Vec::new();
     let mut types = 0;
@@ -320,7 +317,7 @@ fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
             _ => {}
         }
         if depth == 1 {
-            items(&payload, &mut scan).map_err(invalid)?;
+            listed.section(&payload, &mut scan)?;
         }
         match &mut level.module {
             Some((info, code)) => {
@@ -335,7 +332,7 @@ fn walk(wasm: &[u8]) -> Result<Walk, ComponentError> {
             None => checker.component(&payload, &level.place).map_err(invalid)?,
         }
     }
-    Ok(Walk { scan, refusals: checker.finish(), code })
+    Ok(Walk { scan, listed, refusals: checker.finish(), code })
 }
 
 /// Bounds the types within types before the recursive reader sees them: each such type starts with
@@ -357,85 +354,4 @@ fn summary(place: Place, info: &ModuleInfo) -> Module {
         passive_data: info.passive_data.len(),
         has_start: info.has_start,
     }
-}
-
-/// Lists the imports and exports of the outermost level.
-fn items(payload: &Payload<'_>, scan: &mut Scan) -> Result<(), wasmparser::Error> {
-    let item = |name: String, kind| Item { name, kind, functions: Vec::new() };
-    match payload {
-        Payload::ComponentImportSection(section) => {
-            for import in section.clone() {
-                let import = import?;
-                let kind = match import.ty {
-                    ComponentTypeRef::Func(_) => ItemKind::Function,
-                    ComponentTypeRef::Instance(_) => ItemKind::Instance,
-                    ComponentTypeRef::Type(_) => ItemKind::Type,
-                    ComponentTypeRef::Component(_) => ItemKind::Component,
-                    ComponentTypeRef::Module(_) => ItemKind::Module,
-                    ComponentTypeRef::Value(_) => ItemKind::Other,
-                };
-                scan.imports.push(item(import.name.name.to_owned(), kind));
-            }
-        }
-        Payload::ComponentExportSection(section) => {
-            for export in section.clone() {
-                let export = export?;
-                let kind = match export.kind {
-                    ComponentExternalKind::Func => ItemKind::Function,
-                    ComponentExternalKind::Instance => ItemKind::Instance,
-                    ComponentExternalKind::Type => ItemKind::Type,
-                    ComponentExternalKind::Component => ItemKind::Component,
-                    ComponentExternalKind::Module => ItemKind::Module,
-                    ComponentExternalKind::Value => ItemKind::Other,
-                };
-                scan.exports.push(item(export.name.name.to_owned(), kind));
-            }
-        }
-        Payload::ImportSection(section) => {
-            for import in section.clone().into_imports() {
-                let import = import?;
-                let is_function = matches!(import.ty, wasmparser::TypeRef::Func(_));
-                let kind = if is_function { ItemKind::Function } else { ItemKind::Other };
-                scan.imports.push(item(format!("{}.{}", import.module, import.name), kind));
-            }
-        }
-        Payload::ExportSection(section) => {
-            for export in section.clone() {
-                let export = export?;
-                let is_function = matches!(export.kind, ExternalKind::Func);
-                let kind = if is_function { ItemKind::Function } else { ItemKind::Other };
-                scan.exports.push(item(export.name.to_owned(), kind));
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Fills in the functions of imported and exported instances, from the validator's types.
-fn name_functions(types: TypesRef<'_>, scan: &mut Scan) {
-    if scan.kind != BinaryKind::Component {
-        return;
-    }
-    for (items, is_import) in [(&mut scan.imports, true), (&mut scan.exports, false)] {
-        for item in items.iter_mut().filter(|item| item.kind == ItemKind::Instance) {
-            let found = if is_import {
-                types.component_item_for_import(&item.name)
-            } else {
-                types.component_item_for_export(&item.name)
-            };
-            if let Some(found) = found {
-                item.functions = functions(types, found.ty);
-            }
-        }
-    }
-}
-
-fn functions(types: TypesRef<'_>, ty: ComponentEntityType) -> Vec<String> {
-    let ComponentEntityType::Instance(instance) = ty else { return Vec::new() };
-    let exports = types[instance].exports.iter();
-    exports
-        .filter(|(_, item)| matches!(item.ty, ComponentEntityType::Func(_)))
-        .map(|(name, _)| name.clone())
-        .collect()
 }

@@ -1,4 +1,4 @@
 //! Tests of instances below the level of agents.
 
-mod programs;
+pub(crate) mod programs;
 mod warm;

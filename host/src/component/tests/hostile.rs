@@ -147,6 +147,27 @@ fn too_many_modules_components_and_types() {
     exceeds(&component.finish(), "component types");
 }
 
+/// Lists of names that are far longer than the file: each name stands there once.
+#[test]
+fn names_that_multiply() {
+    let name = "n".repeat(90_000);
+    let functions: String = (0..5).map(|n| format!("(export \"{name}{n}\" (func))")).collect();
+    let imports: String = (0..100).map(|n| format!("(import \"i{n}\" (instance (type $t)))")).collect();
+    exceeds(
+        &wat(&format!("(component (type $t (instance {functions})) {imports})")),
+        "bytes of names of imports, exports and their functions",
+    );
+
+    // one name of a module for many imports (the section's groups with 0x7f), of which there is room for three bytes each
+    let (items, length) = (1_000_000, name.len());
+    let leb = |n: usize| [n as u8 | 0x80, (n >> 7) as u8 | 0x80, (n >> 14) as u8];
+    let section =
+        [&[1][..], &leb(length), name.as_bytes(), &[0, 0x7f], &leb(items), &[0, 0, 0].repeat(items)];
+    let mut module = we::Module::new();
+    module.section(&we::RawSection { id: 2, data: &section.concat() });
+    exceeds(&module.finish(), "bytes of names of imports, exports and their functions");
+}
+
 #[test]
 fn instances_that_multiply() {
     // with its accessor's, an instance of the first has two memories

@@ -1,6 +1,7 @@
 //! Tests of the component module on small components as text. Real toolchains' components are tested
 //! where they can be run.
 
+mod fuzzing;
 mod hostile;
 mod inspect;
 mod refusals;
