@@ -588,3 +588,69 @@ fn files_below_a_folder_are_those_that_are_or_were_there_last() {
     assert_eq!(below(b"nothing", 10), BTreeSet::new());
     assert_eq!(below(b"in", 0).len(), 1, "it stops");
 }
+
+/// All that has to be read for it lies on the disk: whichever read fails, all is forgotten or nothing, in this store and
+/// after a crash, and it goes well afterwards.
+#[test]
+fn a_read_that_fails_while_turns_are_forgotten_leaves_all_or_nothing() {
+    use crate::device::simulated::Fault;
+    let begun = Simulated::new(1);
+    {
+        let (store, a) = with_many_turns(&begun);
+        a.begin(TurnStyle::Transaction, b"").unwrap();
+        write(&a, WORKSPACE, "secret", &marked(1, 100_000, 5));
+        end(&a, b"").unwrap();
+        drop(a);
+        store.close().unwrap();
+    }
+    let what = |a: &Disk| Forget {
+        zone: WORKSPACE,
+        files: vec![number(a, WORKSPACE, "secret")],
+        turns: Some((Turn(3), Turn(20))),
+        ..Forget::default()
+    };
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let is_forgotten = |a: &Disk| {
+        let events: Vec<_> =
+            a.history().unwrap().into_iter().filter(|it| (3..=20).contains(&it.turn.0)).collect();
+        let gone = events.iter().filter(|it| a.payload(&it.event).unwrap().is_empty()).count();
+        assert!(gone == 0 || gone == events.len(), "{gone} of {} turns are forgotten", events.len());
+        assert_eq!(
+            gone == 0,
+            read(a, WORKSPACE, "secret").is_some(),
+            "the file, and not the turns, or these and not it"
+        );
+        gone > 0
+    };
+    let (mut failed, mut went_well) = (0, false);
+    for read in 1..200 {
+        let device = begun.killed();
+        let store = start(&device);
+        let a = find(&store, "a");
+        let what = what(&a);
+        // what was read is read again
+        store.checkpoint().unwrap();
+        drop((a, store));
+        let store = start(&device);
+        let a = find(&store, "a");
+        device.inject(Fault::Read(device.reads() + read));
+        let reads = device.reads();
+        let made = a.forget(&what, &operated);
+        went_well = made.is_ok() && device.reads() - reads < read;
+        device.heal();
+        failed += u64::from(made.is_err());
+        assert!(made.is_err() || is_forgotten(&a), "read {read}: it is said to be done");
+        let was = is_forgotten(&a);
+        let crashed = start(&device.crash(read));
+        assert_eq!(is_forgotten(&find(&crashed, "a")), was, "read {read}: {made:?}");
+        if !was {
+            a.forget(&what, &operated).unwrap();
+        }
+        purge(&store);
+        assert_eq!(found_on(&device), [""; 0], "read {read}");
+        if went_well {
+            break;
+        }
+    }
+    assert!(went_well && failed > 2, "{failed} {went_well}");
+}
