@@ -1,6 +1,6 @@
 //! An agent that throws: what it catches it goes on from, and what nobody catches costs the turn.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::bed::Bed;
 use crate::differential::assert_agent_is_the_same;
@@ -87,7 +87,7 @@ fn bed(start: &str) -> (Bed, PathBuf) {
     (bed, component)
 }
 
-fn create(bed: &Bed, component: &PathBuf) {
+fn create(bed: &Bed, component: &Path) {
     bed.ok(["new".as_ref(), "n".as_ref(), component.as_os_str()]);
 }
 

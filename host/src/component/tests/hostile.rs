@@ -151,8 +151,9 @@ fn too_many_modules_components_and_types() {
 #[test]
 fn names_that_multiply() {
     let name = "n".repeat(90_000);
-    let functions: String = (0..5).map(|n| format!("(export \"{name}{n}\" (func))")).collect();
-    let imports: String = (0..100).map(|n| format!("(import \"i{n}\" (instance (type $t)))")).collect();
+    let functions = (0..5).map(|n| format!("(export \"{name}{n}\" (func))")).collect::<Vec<_>>().concat();
+    let imports =
+        (0..100).map(|n| format!("(import \"i{n}\" (instance (type $t)))")).collect::<Vec<_>>().concat();
     exceeds(
         &wat(&format!("(component (type $t (instance {functions})) {imports})")),
         "bytes of names of imports, exports and their functions",

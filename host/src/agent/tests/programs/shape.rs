@@ -282,7 +282,7 @@ impl Core {
                             TypeRef::Global(ty) => globals.push(ty),
                             TypeRef::Table(ty) => tables.push(ty),
                             TypeRef::Tag(ty) => tags.push(ty),
-                            other => unreachable!("{other:?} is not imported"),
+                            other @ TypeRef::FuncExact(_) => unreachable!("{other:?} is not imported"),
                         }
                     }
                     imported_memories = memories.len();
@@ -348,7 +348,7 @@ impl Core {
                     let func_type_idx = tags[index].func_type_idx;
                     wasm_encoder::EntityType::Tag(TagType { kind: TagKind::Exception, func_type_idx })
                 }
-                other => unreachable!("{other:?} is not exported"),
+                other @ ExternalKind::FuncExact => unreachable!("{other:?} is not exported"),
             };
             all_imports.import(FROM, name, entity);
         }
