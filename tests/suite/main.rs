@@ -58,6 +58,7 @@ mod moves;
 mod operator;
 mod parked;
 mod policies;
+mod replay;
 mod rewind;
 mod shared;
 mod stops;

@@ -10,6 +10,7 @@ use crate::command::Command;
 use crate::handover;
 use crate::life::{self, Dice};
 use crate::load::{self, Ballast};
+use crate::past;
 use crate::zones;
 
 /// What a command answers: text for the sender, or why it could not be done.
@@ -113,6 +114,7 @@ impl Agent {
             Command::Line => self.line().map_err(told),
             Command::Entry => self.entry().map_err(told),
             Command::Who => Ok(life::who(self.turns)),
+            Command::Past(text) => past::told(&text),
             Command::Starts => Ok(self.starts.join("\n")),
             Command::Random => {
                 let host = wasip2::random::random::get_random_u64();

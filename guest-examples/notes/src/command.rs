@@ -27,6 +27,8 @@ pub enum Command {
     Entry,
     /// What the host says about this agent.
     Who,
+    /// What happened to it, as far as this text is in it.
+    Past(String),
     /// The starts of its memory that it was told of: cause and generation.
     Starts,
     /// Random numbers: of the host, and of a generator seeded anew after each start.
@@ -82,6 +84,7 @@ impl Command {
             "line" => Self::Line,
             "entry" => Self::Entry,
             "who" => Self::Who,
+            "past" => Self::Past(rest.to_string()),
             "starts" => Self::Starts,
             "random" => Self::Random,
             "time" => Self::Time,

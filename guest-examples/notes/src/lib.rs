@@ -14,6 +14,7 @@ mod command;
 mod handover;
 mod life;
 mod load;
+mod past;
 mod zones;
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-use zone_vfs::id::{GenerationNumber, Timestamp};
+use zone_vfs::id::{GenerationNumber, Timestamp, Turn};
 use zone_vfs::store::StoreError;
 use zone_vfs::zone::ZoneError;
 
@@ -7,6 +7,7 @@ use crate::code::CodeError;
 use crate::component::ComponentError;
 use crate::image::ImageError;
 use crate::journal::JournalError;
+use crate::wasi::OutsideError;
 
 /// What can go wrong with an agent.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,23 @@ pub enum AgentError {
     /// The component did not come to an end of its own instantiation.
     #[error("the component was still starting after {0:?}: what it does as it is instantiated does not end")]
     GenesisTime(std::time::Duration),
+    /// A call of the guest's could not be answered: the turn failed, and the agent stands where it stood before.
+    #[error("the turn failed: {0}")]
+    Outside(#[source] OutsideError),
+    /// The agent has no such turn that is over.
+    #[error("the agent has no turn {turn} that is over")]
+    NoTurn {
+        /// Which.
+        turn: Turn,
+    },
+    /// The turn cannot be taken again.
+    #[error("turn {turn} cannot be replayed: {reason}")]
+    NoReplay {
+        /// Which.
+        turn: Turn,
+        /// Why not.
+        reason: String,
+    },
     /// The turn was cancelled: the agent stands where it stood before.
     #[error("the turn was cancelled")]
     Cancelled,

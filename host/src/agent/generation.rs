@@ -12,10 +12,10 @@ use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::code::metered;
 use crate::host::Room;
 use crate::image::{FlatName, Image};
-use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, World};
+use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, Recording, World};
 use crate::threads;
 use crate::upkeep::When;
-use crate::wasi::{GuestState, HandleTable, LiveOutside, Start};
+use crate::wasi::{GuestState, HandleTable, Start};
 
 /// Agents that one fork makes, at most.
 pub const MAX_FORKS: usize = 100_000;
@@ -117,7 +117,7 @@ impl Agent {
             env: identity.env.clone(),
             lifecycle: identity.lifecycle(self.host.fresh_start(starts), generation.next_start),
             limits: identity.limits,
-            ..GuestState::over(LiveOutside::new(generation.monotonic, false))
+            ..GuestState::over(Recording::new(generation.monotonic))
         }
     }
 
@@ -160,7 +160,7 @@ impl Agent {
         };
         generation.monotonic = {
             let mut live = live;
-            live.store.data_mut().outside.monotonic()
+            live.store.data_mut().outside.now()
         };
         generation.image = Some(genesis.image.reference().clone());
         generation.handles = genesis.handles;
@@ -384,7 +384,7 @@ impl Agent {
     /// Refuses a generation before or after an upgrade whose component cannot be had: an agent that cannot be started
     /// where it stands would be worse off than it is. It may be compiled for that, so that nothing that others wait for
     /// is held meanwhile.
-    async fn expect_component(&self, about: &GenerationAbout) -> Result<(), AgentError> {
+    pub(super) async fn expect_component(&self, about: &GenerationAbout) -> Result<(), AgentError> {
         if let Some(agent) = self.about_with(about)? {
             self.template_of(&agent.component).await?;
         }

@@ -9,13 +9,13 @@ use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 
 use super::bindings::{AgentWorld, WitEvent};
 use super::generation::await_done;
-use super::{Agent, AgentError, Running, Template};
+use super::{Agent, AgentError, Live, Running, Template};
 use crate::code::{OutOfTime, metered};
 use crate::image::{EXCEPTION_HEAP, FlatName, ImageError};
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
 use crate::threads;
 use crate::upkeep::When;
-use crate::wasi::Start;
+use crate::wasi::{OutsideError, Start};
 
 /// Bytes of an event's payload, at most: it must fit the guest's memory twice.
 pub const MAX_PAYLOAD: usize = 32 << 20;
@@ -110,6 +110,8 @@ impl Agent {
             kind: event.kind.clone(),
             payload: event.payload.clone(),
         };
+        let began = journal::facts::encode_began(&self.begins(now)?)?;
+        now.live.store.data_mut().outside.begin(&began).map_err(AgentError::Outside)?;
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
         let id = event.id.clone();
         let limit = self.host.options.turn_time;
@@ -165,6 +167,7 @@ impl Agent {
             now.image = flat;
         }
         now.live.save().await?;
+        self.hand_over_facts(&mut now)?;
         let (now, about) = self.capture(now, Start::Resumed).await?;
         let imaging = began.elapsed();
         // it has read what the guest has not
@@ -233,7 +236,7 @@ impl Agent {
                 layout: crate::component::LAYOUT_VERSION,
                 image: Some(image.reference().clone()),
                 handles: state.table.detached(),
-                monotonic: state.outside.monotonic(),
+                monotonic: state.outside.now(),
                 starts: now.starts,
                 next_start,
             };
@@ -247,7 +250,12 @@ impl Agent {
     /// Fails the turn for `reason`: the instance is thrown away, the agent stands at its head, and
     /// what the turn left is kept beside.
     pub(super) async fn fail(&self, running: &mut Option<Running>, reason: AgentError) -> AgentError {
-        *running = None;
+        if let Some(mut now) = running.take()
+            && let Err(e) = self.hand_over_facts(&mut now)
+        {
+            // the turn fails all the same, and is not told by its facts
+            tracing::warn!("the facts of a turn that failed: {}", zone_vfs::told(&e));
+        }
         match self.settled_fail(&reason.to_string()).await {
             Ok(()) => reason,
             Err(e) => {
@@ -307,29 +315,39 @@ impl Agent {
 }
 
 async fn call_handle(now: &mut Running, event: Event) -> Result<Result<Vec<u8>, String>, AgentError> {
-    let store = &mut now.live.store;
-    store.set_epoch_deadline(1);
-    let world = AgentWorld::new(&mut *store, &now.live.instance).map_err(|e| {
-        AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}"))
-    })?;
-    let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
     if let Some(pages) = now.populate.take().filter(|_| now.image.is_flat()) {
         // SAFETY: the instance is owned here, and no call of it is under way.
         unsafe { now.image.populate(&now.live.memories, &pages) };
     }
-    if now.to_tell {
-        now.live.call_resumed().await?;
-        now.to_tell = false;
+    let tells_start = std::mem::take(&mut now.to_tell);
+    call_agent(&mut now.live, event, tells_start).await
+}
+
+/// Calls `handle`, after `resumed` where the turn tells the component that its memory has come to life.
+pub(super) async fn call_agent(
+    live: &mut Live,
+    event: Event,
+    tells_start: bool,
+) -> Result<Result<Vec<u8>, String>, AgentError> {
+    live.store.set_epoch_deadline(1);
+    let world = AgentWorld::new(&mut live.store, &live.instance).map_err(|e| {
+        AgentError::Instantiate(format!("its `handle` is not that of dormouse:agent/agent: {e:#}"))
+    })?;
+    if tells_start {
+        live.call_resumed().await?;
     }
-    let store = &mut now.live.store;
-    let reply = world.call_handle(&mut *store, &event).await.map_err(|e| failed(&e))?;
+    let event = WitEvent { id: event.id, kind: event.kind, payload: event.payload };
+    let reply = world.call_handle(&mut live.store, &event).await.map_err(|e| failed(&e))?;
     Ok(reply.map(|reply| reply.payload))
 }
 
 /// Why a call of the guest's did not return.
 pub(super) fn failed(e: &wasmtime::Error) -> AgentError {
-    match e.downcast_ref::<OutOfTime>() {
-        Some(OutOfTime(limit)) => AgentError::CpuTime(*limit),
+    if let Some(OutOfTime(limit)) = e.downcast_ref() {
+        return AgentError::CpuTime(*limit);
+    }
+    match e.downcast_ref::<OutsideError>() {
+        Some(e) => AgentError::Outside(e.clone()),
         None => AgentError::Trap { reason: trap_reason(e) },
     }
 }

@@ -222,7 +222,7 @@ impl Agent {
             layout: crate::component::LAYOUT_VERSION,
             image: Some(image.reference().clone()),
             handles: state.table.detached(),
-            monotonic: state.outside.monotonic(),
+            monotonic: state.outside.now(),
             starts: head.starts + 1,
             next_start: Start::Upgraded,
         };

@@ -11,8 +11,10 @@ mod finding;
 mod inspect;
 mod life;
 mod limits;
+mod log;
 mod output;
 mod progress;
+mod replay;
 mod run;
 mod send;
 mod stop;
@@ -158,6 +160,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Run(a) => a.command.first().map_or(Ok(()), |path| run::expect_component(Path::new(path)))?,
         Command::Import(a) => spooled = travel::spool(&a.from)?,
         Command::Send(a) => payload = send::payload(a)?,
+        Command::Log(a) if a.follow => return log::follow(options, a).await,
         Command::Zone(a) => {
             if let Some(what) = zone::followed(a)? {
                 return zone::follow(options, what).await;
@@ -209,6 +212,9 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
         Command::Upgrade(a) => upgrade::upgrade(&host, &a).await,
         Command::Limits(a) => limits::limits(&host, &a, arguments.max_memory, arguments.max_cpu).await,
         Command::Generations(a) => life::generations(&host, &a),
+        Command::Replay(a) => replay::replay(&host, &a).await,
+        Command::Log(a) => log::log(&host, &a),
+        Command::Trace(a) => log::trace(&host, &a),
         Command::Pin(a) => life::pin(&host, &a, true).await,
         Command::Unpin(a) => life::pin(&host, &a, false).await,
         Command::Zone(a) => zone::zone(&host, a, piped).await,
@@ -257,6 +263,9 @@ fn changes(command: &Command) -> bool {
         | Command::Logs(_)
         | Command::Generations(_)
         | Command::Limits(_)
+        | Command::Replay(_)
+        | Command::Log(_)
+        | Command::Trace(_)
         | Command::Diff(_)
         | Command::Du(_)
         | Command::Inspect(_)

@@ -18,6 +18,7 @@ mod archive;
 mod capture;
 mod changed;
 mod checks;
+mod compare;
 mod dirty;
 mod fault;
 mod flatten;
@@ -30,6 +31,7 @@ mod store;
 mod touched;
 
 pub(crate) use self::archive::check_archived;
+pub(crate) use self::compare::DifferentPage;
 pub use self::dirty::DirtyTracking;
 pub(crate) use self::format::PageRun;
 pub(crate) use self::made::with_memories;

@@ -3,6 +3,10 @@
 //! The store keeps the order, the commit points and the history (see [`zone_vfs::store`]); here is
 //! what the host puts into them. All of it is postcard behind one version byte.
 
+pub mod facts;
+mod recording;
+pub mod session;
+
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -11,6 +15,8 @@ use zone_vfs::id::Timestamp;
 
 use crate::image::ImageReference;
 use crate::wasi::{HandleTable, Start};
+
+pub(crate) use self::recording::{Recording, Replaying, fresh_seed};
 
 /// Raised whenever one of these types changes its layout.
 pub const JOURNAL_VERSION: u8 = 4;

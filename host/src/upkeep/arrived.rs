@@ -6,7 +6,7 @@ use zone_vfs::tree::FileKind;
 use zone_vfs::zone::ErrorCode;
 
 use crate::agent::{MAX_EVENT_ID, MAX_PAYLOAD};
-use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World};
+use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, World, facts};
 use crate::wasi::HandleTable;
 use crate::wasi::object::Object;
 
@@ -71,6 +71,15 @@ pub(super) fn turn(
         _ => false,
     };
     if can_be { Ok(()) } else { Err(wrong("its outcome is none that such an event can have")) }
+}
+
+/// Checks a piece of a turn's facts.
+pub(super) fn fact(number: Turn, piece: &[u8]) -> Result<(), StoreError> {
+    let wrong = |reason: &dyn std::fmt::Display| refused(format!("turn {number}: {reason}"));
+    if piece.len() > facts::MAX_FACTS + 1 {
+        return Err(wrong(&"its facts are more than a turn can have"));
+    }
+    facts::entries(piece).and_then(|mut all| all.try_for_each(|entry| entry.map(drop))).map_err(|e| wrong(&e))
 }
 
 /// Checks counts and clock of a generation.

@@ -262,6 +262,10 @@ impl Arrival for Importing<'_> {
         arrived::turn(turn, event, outcome, self.world)
     }
 
+    fn fact(&mut self, turn: Turn, fact: &[u8]) -> Result<(), StoreError> {
+        arrived::fact(turn, fact)
+    }
+
     fn generation(&mut self, it: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError> {
         if it.about.is_empty() {
             // what a failed turn has left: files only

@@ -1,8 +1,10 @@
 //! Bytes on their way to a guest: lowered into its memory from where they lie, with no copy between.
 
+use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wasmtime::Result;
 use wasmtime::component::__internal::{CanonicalAbiInfo, InstanceType, InterfaceType, LowerContext};
 use wasmtime::component::{ComponentType, Lower};
@@ -26,6 +28,25 @@ impl Deref for Blob {
             Self::Zone(bytes) => bytes,
             Self::Own(bytes) => bytes,
         }
+    }
+}
+
+/// By its length alone: what a zone holds follows from what was done to it.
+impl Hash for Blob {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.len());
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_bytes(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        Vec::deserialize(from).map(Self::Own)
     }
 }
 

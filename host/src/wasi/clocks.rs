@@ -9,14 +9,14 @@ use super::state::GuestState;
 pub const MAX_RANDOM: u64 = 1 << 20;
 
 impl GuestState {
-    pub(super) fn wall_clock(&mut self) -> Timestamp {
+    pub(super) fn wall_clock(&mut self) -> wasmtime::Result<Timestamp> {
         self.touched.clocks = true;
-        self.outside.wall_clock()
+        Ok(self.outside.wall_clock()?)
     }
 
-    pub(super) fn monotonic_clock(&mut self) -> u64 {
+    pub(super) fn monotonic_clock(&mut self) -> wasmtime::Result<u64> {
         self.touched.clocks = true;
-        self.outside.monotonic()
+        Ok(self.outside.monotonic()?)
     }
 
     /// A pollable that is ready when the monotonic clock shows `at`.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use zone_vfs::contract::{Operation, Principal, check};
 use zone_vfs::id::{Inode, Timestamp};
-use zone_vfs::store::Disk;
+use zone_vfs::store::{Disk, StoreError};
 use zone_vfs::tree::{FileKind, Name};
 use zone_vfs::zone::{Access, DirEntry, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
 
 use super::bytes::Blob;
+use super::call::{Asked, Call};
 use super::delegate_generated::Kind;
 use super::object::{Descriptor, Flags, Object};
 use super::state::GuestState;
@@ -86,6 +87,13 @@ pub struct Place {
     pub access: Access,
 }
 
+impl Place {
+    /// The call that writes `bytes` at `position`, or at the end.
+    pub(super) fn write_of(&self, position: Option<u64>, bytes: &[u8]) -> Asked {
+        Call::Write.at(self.zone, self.inode).with(position.unwrap_or(u64::MAX)).content(bytes)
+    }
+}
+
 /// Writes all of `bytes`, at `position` or at the end, or nothing.
 #[inline]
 pub(super) fn write_at(disk: &Disk, place: Place, position: Option<u64>, bytes: &[u8]) -> FsResult<()> {
@@ -98,6 +106,21 @@ pub(super) fn write_at(disk: &Disk, place: Place, position: Option<u64>, bytes: 
         bound_memory(z)
     });
     Ok(written.ok_or(FsError::Code(ErrorCode::BadDescriptor))??)
+}
+
+#[cold]
+fn not_synced(e: &StoreError) -> FsError {
+    if e.is_no_space() {
+        return ErrorCode::InsufficientSpace.into();
+    }
+    tracing::error!("sync: {e}");
+    ErrorCode::Io.into()
+}
+
+/// With times to be set among what is asked.
+fn times_of(asked: Asked, accessed: Option<Timestamp>, modified: Option<Timestamp>) -> Asked {
+    let number = |time: Option<Timestamp>| time.map_or(u64::MAX, |time| time.0);
+    asked.with(number(accessed)).with(number(modified))
 }
 
 /// The result of a filesystem call.
@@ -116,6 +139,14 @@ pub struct HowToOpen {
     pub truncate: bool,
     /// `symlink-follow`.
     pub follow: bool,
+}
+
+impl HowToOpen {
+    fn bits(self) -> u64 {
+        [self.create, self.directory, self.exclusive, self.truncate, self.follow]
+            .into_iter()
+            .fold(0, |bits, set| bits << 1 | u64::from(set))
+    }
 }
 
 /// A time to set.
@@ -153,34 +184,6 @@ impl GuestState {
         self.disk.as_deref().ok_or(FsError::Code(ErrorCode::BadDescriptor))
     }
 
-    /// Works on the descriptor's zone.
-    #[inline]
-    fn on<R>(
-        &mut self,
-        zone: u16,
-        work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
-    ) -> FsResult<R> {
-        let access = self.access();
-        self.vouch(zone)?;
-        match self.disk()?.zone(zone, |z| work(z, access)) {
-            Some(result) => Ok(result?),
-            None => Err(ErrorCode::BadDescriptor.into()),
-        }
-    }
-
-    /// As [`on`](Self::on), through a descriptor itself: one of a file that is there no more leads nowhere.
-    #[inline]
-    fn through<R>(
-        &mut self,
-        zone: u16,
-        work: impl FnOnce(&mut Zone, Access) -> Result<R, ZoneError>,
-    ) -> FsResult<R> {
-        match self.on(zone, work) {
-            Err(FsError::Code(ErrorCode::NoEntry)) => Err(ErrorCode::BadDescriptor.into()),
-            result => result,
-        }
-    }
-
     pub(super) fn fs_open(&mut self, base: u32, path: &str, how: HowToOpen, flags: Flags) -> FsResult<u32> {
         let d = self.directory(base)?;
         if how.directory && (how.create || how.exclusive || how.truncate) {
@@ -203,7 +206,8 @@ impl GuestState {
             write: flags.write,
             follow: how.follow,
         };
-        let (inode, kind) = self.on(d.zone, |z, access| {
+        let asked = Call::Open.at(d.zone, d.inode).text(path).with(how.bits()).with(flags.bits());
+        let (inode, kind) = self.on(asked, |z, access| {
             let inode = z.open(access, d.inode, path.as_bytes(), options)?;
             match z.stat(access, inode) {
                 Ok(stat) => Ok((inode, stat.kind)),
@@ -233,7 +237,7 @@ impl GuestState {
             Ok(handle) => Ok(handle),
             Err(e) => {
                 if let Some((zone, inode)) = held {
-                    self.on(zone, |z, _| z.close_of(inode, purpose))?;
+                    self.on(Call::Close.at(zone, inode), |z, _| z.close_of(inode, purpose))?;
                 }
                 Err(e.into())
             }
@@ -241,7 +245,7 @@ impl GuestState {
     }
 
     fn keep_another(&mut self, zone: u16, inode: Inode, object: Object) -> FsResult<u32> {
-        self.through(zone, |z, _| z.open_for(inode, object.opened_for()))?;
+        self.through(Call::OpenAgain.at(zone, inode), |z, _| z.open_for(inode, object.opened_for()))?;
         self.keep(object)
     }
 
@@ -277,7 +281,7 @@ impl GuestState {
         }
         if let Some(position) = position {
             // what a contract refuses is refused here, with its own code: a stream's errors have none
-            self.through(d.zone, |z, access| {
+            self.through(Call::WriteFrom.at(d.zone, d.inode).with(position), |z, access| {
                 if z.kind().is_append_only() && z.stat(access, d.inode)?.size != position {
                     z.check(access, Operation::Overwrite)?;
                 }
@@ -294,7 +298,8 @@ impl GuestState {
 
     pub(super) fn fs_advise(&mut self, handle: u32, offset: u64, length: u64) -> FsResult<()> {
         let d = self.file(handle)?;
-        self.on(d.zone, |z, access| z.advise(access, d.inode, offset, length))
+        let asked = Call::Advise.at(d.zone, d.inode).with(offset).with(length);
+        self.on(asked, |z, access| z.advise(access, d.inode, offset, length))
     }
 
     #[inline]
@@ -305,12 +310,13 @@ impl GuestState {
     #[inline]
     pub(super) fn fs_stat(&mut self, handle: u32) -> FsResult<Stat> {
         let d = self.descriptor(handle)?;
-        self.through(d.zone, |z, access| z.stat(access, d.inode))
+        self.through(Call::Stat.at(d.zone, d.inode), |z, access| z.stat(access, d.inode))
     }
 
     pub(super) fn fs_stat_at(&mut self, base: u32, path: &str, follow: bool) -> FsResult<Stat> {
         let d = self.directory(base)?;
-        self.on(d.zone, |z, access| z.stat_at(access, d.inode, path.as_bytes(), follow))
+        let asked = Call::StatAt.at(d.zone, d.inode).text(path).with(follow.into());
+        self.on(asked, |z, access| z.stat_at(access, d.inode, path.as_bytes(), follow))
     }
 
     pub(super) fn fs_set_size(&mut self, handle: u32, size: u64) -> FsResult<()> {
@@ -318,7 +324,8 @@ impl GuestState {
         if !d.flags.write {
             return Err(ErrorCode::BadDescriptor.into());
         }
-        self.on(d.zone, |z, access| z.set_size(access, d.inode, size))
+        let asked = Call::SetSize.at(d.zone, d.inode).with(size);
+        self.on(asked, |z, access| z.set_size(access, d.inode, size))
     }
 
     fn times(&mut self, accessed: NewTime, modified: NewTime) -> (Option<Timestamp>, Option<Timestamp>) {
@@ -334,7 +341,8 @@ impl GuestState {
     pub(super) fn fs_set_times(&mut self, handle: u32, accessed: NewTime, modified: NewTime) -> FsResult<()> {
         let d = self.descriptor(handle)?;
         let (accessed, modified) = self.times(accessed, modified);
-        self.through(d.zone, |z, access| z.set_times(access, d.inode, accessed, modified))
+        let asked = times_of(Call::SetTimes.at(d.zone, d.inode), accessed, modified);
+        self.through(asked, |z, access| z.set_times(access, d.inode, accessed, modified))
     }
 
     pub(super) fn fs_set_times_at(
@@ -348,7 +356,8 @@ impl GuestState {
         let d = self.directory(base)?;
         Self::may_change(d)?;
         let (accessed, modified) = self.times(accessed, modified);
-        self.on(d.zone, |z, access| {
+        let asked = Call::SetTimesAt.at(d.zone, d.inode).text(path).with(follow.into());
+        self.on(times_of(asked, accessed, modified), |z, access| {
             let inode = z.resolve(access, d.inode, path.as_bytes(), follow)?;
             z.set_times(access, inode, accessed, modified)
         })
@@ -368,7 +377,8 @@ impl GuestState {
     /// Up to `length` bytes; none at the end. Only there, and beyond [`MAX_READ`], are they fewer.
     #[inline]
     pub(super) fn read_at(&mut self, zone: u16, inode: Inode, offset: u64, length: u64) -> FsResult<Blob> {
-        self.through(zone, |z, access| {
+        let asked = Call::Read.at(zone, inode).with(offset).with(length);
+        self.through(asked, |z, access| {
             let size = z.stat(access, inode)?.size;
             let length = length.min(MAX_READ).min(size.saturating_sub(offset)) as usize;
             let shared = z.read_shared(access, inode, offset, length)?;
@@ -390,6 +400,20 @@ impl GuestState {
             return Err(ErrorCode::BadDescriptor.into());
         }
         self.file_place(d.zone, d.inode)
+    }
+
+    /// Writes all of `bytes`, or nothing. What goes to a shared zone has been copied out of the guest's memory.
+    pub(super) fn write_to(&mut self, place: Place, position: Option<u64>, bytes: &[u8]) -> FsResult<()> {
+        let asked = place.write_of(position, bytes);
+        let write = |state: &mut Self| {
+            state.vouch(place.zone)?;
+            write_at(state.disk()?, place, position, bytes)
+        };
+        if self.is_shared(place.zone) {
+            return self.depending_fs(asked, write);
+        }
+        let written = write(self);
+        self.noted(asked, written)
     }
 
     /// A file with its disk, for a call that works on it without the rest of the state.
@@ -419,7 +443,11 @@ impl GuestState {
         if self.listing.handle != handle || self.listing.ahead.is_empty() {
             let (zone, inode) = (*zone, *inode);
             let after = after.as_deref().and_then(Name::new);
-            let some = self.on(zone, |z, access| z.readdir(access, inode, after.as_ref(), LISTED_AHEAD))?;
+            let mut asked = Call::List.at(zone, inode);
+            if let Some(after) = &after {
+                asked = asked.content(after.as_bytes());
+            }
+            let some = self.on(asked, |z, access| z.readdir(access, inode, after.as_ref(), LISTED_AHEAD))?;
             self.listing = Listing { handle, ahead: some.into() };
         }
         let Some(entry) = self.listing.ahead.pop_front() else { return Ok(None) };
@@ -449,19 +477,25 @@ impl GuestState {
     pub(super) fn fs_create_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
         Self::may_change(d)?;
-        self.on(d.zone, |z, access| z.mkdir(access, d.inode, path.as_bytes()).map(|_| ()))
+        self.on(Call::CreateDirectory.at(d.zone, d.inode).text(path), |z, access| {
+            z.mkdir(access, d.inode, path.as_bytes()).map(|_| ())
+        })
     }
 
     pub(super) fn fs_remove_directory(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
         Self::may_change(d)?;
-        self.on(d.zone, |z, access| z.rmdir(access, d.inode, path.as_bytes()))
+        self.on(Call::RemoveDirectory.at(d.zone, d.inode).text(path), |z, access| {
+            z.rmdir(access, d.inode, path.as_bytes())
+        })
     }
 
     pub(super) fn fs_unlink(&mut self, base: u32, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
         Self::may_change(d)?;
-        self.on(d.zone, |z, access| z.unlink(access, d.inode, path.as_bytes()))
+        self.on(Call::Unlink.at(d.zone, d.inode).text(path), |z, access| {
+            z.unlink(access, d.inode, path.as_bytes())
+        })
     }
 
     /// Both directories, which must lie in one zone.
@@ -471,7 +505,7 @@ impl GuestState {
         Self::may_change(to)?;
         if from.zone != to.zone {
             let mount = self.access().mount;
-            self.on(from.zone, |z, _| {
+            self.on(Call::CrossZone.at(from.zone, from.inode), |z, _| {
                 check(z.kind(), mount, Operation::CrossZone).map_err(Into::into).map(|_| ())
             })?;
             return Err(ErrorCode::CrossDevice.into());
@@ -481,14 +515,14 @@ impl GuestState {
 
     pub(super) fn fs_rename(&mut self, from: u32, old: &str, to: u32, new: &str) -> FsResult<()> {
         let (from, to) = self.pair(from, to)?;
-        self.on(from.zone, |z, access| {
-            z.rename(access, (from.inode, old.as_bytes()), (to.inode, new.as_bytes()))
-        })
+        let asked = Call::Rename.at(from.zone, from.inode).text(old).with(to.inode.0).text(new);
+        self.on(asked, |z, access| z.rename(access, (from.inode, old.as_bytes()), (to.inode, new.as_bytes())))
     }
 
     pub(super) fn fs_link(&mut self, from: u32, follow: bool, old: &str, to: u32, new: &str) -> FsResult<()> {
         let (from, to) = self.pair(from, to)?;
-        self.on(from.zone, |z, access| {
+        let asked = Call::Link.at(from.zone, from.inode).text(old).with(to.inode.0).text(new);
+        self.on(asked.with(follow.into()), |z, access| {
             z.link(access, (from.inode, old.as_bytes()), follow, (to.inode, new.as_bytes()))
         })
     }
@@ -496,14 +530,15 @@ impl GuestState {
     pub(super) fn fs_symlink(&mut self, base: u32, target: &str, path: &str) -> FsResult<()> {
         let d = self.directory(base)?;
         Self::may_change(d)?;
-        self.on(d.zone, |z, access| {
+        self.on(Call::Symlink.at(d.zone, d.inode).text(path).text(target), |z, access| {
             z.symlink(access, target.as_bytes(), d.inode, path.as_bytes()).map(|_| ())
         })
     }
 
     pub(super) fn fs_readlink(&mut self, base: u32, path: &str) -> FsResult<String> {
         let d = self.directory(base)?;
-        let target = self.on(d.zone, |z, access| z.readlink(access, d.inode, path.as_bytes()))?;
+        let asked = Call::Readlink.at(d.zone, d.inode).text(path);
+        let target = self.on(asked, |z, access| z.readlink(access, d.inode, path.as_bytes()))?;
         String::from_utf8(target).map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
@@ -548,11 +583,18 @@ impl GuestState {
         if self.is_unreadable() {
             return Err(ErrorCode::Io.into());
         }
+        let asked = Call::Sync.at(d.zone, d.inode);
         // in a zone that keeps versions, what was written becomes one
-        self.through(d.zone, |z, access| {
+        self.through(asked, |z, access| {
             z.stat(access, d.inode)?;
             z.sync(access, d.inode).map(|_| ())
         })?;
+        let synced = self.commit_point().await;
+        self.depending_fs(asked, |_| synced)
+    }
+
+    /// Makes durable all that the agent has written, and the facts that belong to it.
+    async fn commit_point(&mut self) -> FsResult<()> {
         let disk = self.disk.clone().ok_or(FsError::Code(ErrorCode::BadDescriptor))?;
         // the sync of a process makes final what it has forgotten: what was derived from that goes first
         if let Some(purge) = &self.before_forgetting
@@ -564,6 +606,12 @@ impl GuestState {
                 return Err(ErrorCode::Io.into());
             }
         }
+        let facts = self.outside.take_facts()?;
+        if !facts.is_empty()
+            && let Err(e) = disk.fact(&facts)
+        {
+            return Err(not_synced(&e));
+        }
         let (send, receive) = tokio::sync::oneshot::channel();
         let done = Box::new(move |result| {
             // the receiver is gone only when the turn was cancelled meanwhile
@@ -572,11 +620,7 @@ impl GuestState {
         disk.lend(|| disk.sync(done));
         match receive.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(e)) if e.is_no_space() => Err(ErrorCode::InsufficientSpace.into()),
-            Ok(Err(e)) => {
-                tracing::error!("sync: {e}");
-                Err(ErrorCode::Io.into())
-            }
+            Ok(Err(e)) => Err(not_synced(&e)),
             Err(_) => Err(ErrorCode::Io.into()),
         }
     }
@@ -602,6 +646,7 @@ impl GuestState {
             z.append(access, inode, bytes)?;
             bound_memory(z)
         });
-        appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map_err(Into::into)
+        let appended = appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map_err(FsError::from);
+        self.noted(Call::Print.at(zone, inode).content(bytes), appended)
     }
 }

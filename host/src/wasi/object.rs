@@ -94,6 +94,12 @@ pub struct Flags {
     pub mutate_directory: bool,
 }
 
+impl Flags {
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.mutate_directory) << 2
+    }
+}
+
 /// Something to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pollable {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use wasmtime::component::Resource;
 use wasmtime_wasi::p2::bindings::io::poll::{Host as _, HostPollable as _};
 
+use super::call::Call;
 use super::delegate_generated::Kind;
 use super::object::{Object, Pollable};
 use super::output::Output;
@@ -38,7 +39,7 @@ impl GuestState {
             Object::Pollable(Pollable::Ready) | Object::Gone(Kind::Pollable) => Readiness::Ready,
             Object::Pollable(Pollable::At(at)) => {
                 let at = *at;
-                if self.outside.monotonic() >= at { Readiness::Ready } else { Readiness::At(at) }
+                if self.outside.now() >= at { Readiness::Ready } else { Readiness::At(at) }
             }
             Object::Pollable(Pollable::Stdin) => match &self.stdio.stdin {
                 Some(input) if !input.is_ready() => Readiness::Stdin,
@@ -56,12 +57,27 @@ impl GuestState {
         })
     }
 
+    /// Whether it is ready whatever else happens.
+    fn is_always_ready(&self, handle: u32) -> bool {
+        matches!(self.table.get(handle), Ok(Object::Pollable(Pollable::Ready) | Object::Gone(Kind::Pollable)))
+    }
+
     pub(super) async fn poll_ready(&mut self, handle: u32) -> wasmtime::Result<bool> {
-        match self.readiness(handle)? {
-            Readiness::Ready => Ok(true),
-            Readiness::At(_) | Readiness::Stdin | Readiness::Output { .. } => Ok(false),
-            Readiness::Foreign(rep) => self.foreign().ready(Resource::new_borrow(rep)).await,
+        let now = self.readiness(handle)?;
+        if self.is_always_ready(handle) {
+            return Ok(true);
         }
+        let asked = Call::Ready.plain().with(handle.into());
+        if let Some(known) = self.recalled(asked)? {
+            return Ok(known);
+        }
+        let ready = match now {
+            Readiness::Ready => true,
+            Readiness::At(_) | Readiness::Stdin | Readiness::Output { .. } => false,
+            Readiness::Foreign(rep) => self.foreign().ready(Resource::new_borrow(rep)).await?,
+        };
+        self.recorded(asked, &ready)?;
+        Ok(ready)
     }
 
     /// Waits until at least one is ready, and gives the indices of those that are.
@@ -72,6 +88,22 @@ impl GuestState {
         if handles.len() > MAX_POLLABLES {
             return Err(wasmtime::Error::msg(format!("poll of more than {MAX_POLLABLES} pollables")));
         }
+        for handle in handles {
+            self.readiness(*handle)?;
+        }
+        if handles.iter().all(|handle| self.is_always_ready(*handle)) {
+            return Ok((0..handles.len() as u32).collect());
+        }
+        let asked = handles.iter().fold(Call::Poll.plain(), |asked, handle| asked.with((*handle).into()));
+        if let Some(known) = self.recalled(asked)? {
+            return Ok(known);
+        }
+        let ready = self.wait_for_any(handles).await?;
+        self.recorded(asked, &ready)?;
+        Ok(ready)
+    }
+
+    async fn wait_for_any(&mut self, handles: &[u32]) -> wasmtime::Result<Vec<u32>> {
         loop {
             let mut ready = Vec::new();
             let mut first: Option<u64> = None;
@@ -98,7 +130,7 @@ impl GuestState {
                 ready.sort_unstable();
                 return Ok(ready);
             }
-            let now = self.outside.monotonic();
+            let now = self.outside.now();
             let sleep = first.map(|at| Duration::from_nanos(at.saturating_sub(now)).min(LONGEST_SLEEP));
             let input = if stdin { self.stdio.stdin.clone() } else { None };
             let clock = async {

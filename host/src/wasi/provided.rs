@@ -36,8 +36,13 @@ const WASI: [&str; 29] = [
 ];
 
 /// What is an agent's beside WASI, in any version 0.1.
-const OWN: [&str; 4] =
-    ["dormouse:agent/lifecycle", "dormouse:zones/changes", "dormouse:zones/history", "dormouse:zones/locks"];
+const OWN: [&str; 5] = [
+    "dormouse:agent/lifecycle",
+    "dormouse:session/events",
+    "dormouse:zones/changes",
+    "dormouse:zones/history",
+    "dormouse:zones/locks",
+];
 
 /// The imports of a file that there is nothing behind. Those of a core module are judged once it has
 /// been made a component.

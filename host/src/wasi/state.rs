@@ -318,7 +318,9 @@ impl GuestState {
         let mut gone = Vec::new();
         if !stand || self.shared.iter().any(Option::is_some) {
             for (zone, inode, purpose) in self.table.open_files() {
-                if stand && !self.is_shared(zone) {
+                // what others share is not asked where a turn is taken again
+                let is_told = self.is_shared(zone) && disk.is_rehearsal();
+                if is_told || (stand && !self.is_shared(zone)) {
                     continue;
                 }
                 match disk.zone(zone, |z| z.open_for(inode, purpose)) {

@@ -10,7 +10,7 @@ use zone_vfs::zone::ErrorCode;
 
 use super::bytes::Blob;
 use super::delegate_generated::Kind;
-use super::fs::{FsError, MAX_READ, Place, write_at};
+use super::fs::{FsError, MAX_READ, Place};
 use super::object::{Object, Pollable};
 use super::output::{Output, OutputError};
 use super::state::GuestState;
@@ -208,9 +208,8 @@ impl GuestState {
             Object::FileOutput { zone, inode, position } => {
                 let (zone, inode, at) = (*zone, *inode, *position);
                 permitted(bytes.len())?;
-                let (disk, place) = self.file_place(zone, inode)?;
-                self.vouch(zone).map_err(FsError::from)?;
-                write_at(&disk, place, at, &bytes)?;
+                let (_, place) = self.file_place(zone, inode)?;
+                self.write_to(place, at, &bytes)?;
                 self.stream_advance(handle, bytes.len() as u64)
             }
             Object::Stdout => {

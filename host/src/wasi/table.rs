@@ -173,6 +173,11 @@ impl HandleTable {
         self.len() == 0
     }
 
+    /// Whether any handle stands for a resource of wasmtime's.
+    pub fn has_foreign(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot.object, Some(Object::Foreign(..))))
+    }
+
     /// The table as a generation keeps it: what lives in wasmtime's own table, and dies with the
     /// process, is marked as gone.
     #[must_use]

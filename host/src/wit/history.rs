@@ -14,7 +14,7 @@ use super::generated::dormouse::zones::history::{
 };
 use super::{Answer, MAX_ENTRIES, MAX_READ, Place, error, principal, types};
 use crate::agent::has_room;
-use crate::wasi::GuestState;
+use crate::wasi::{Call, FsError, GuestState};
 
 fn version(place: &Place, entry: VersionEntry) -> WitVersion {
     let record = entry.record;
@@ -95,7 +95,6 @@ fn with_file<R>(
 }
 
 impl GuestState {
-    #[expect(clippy::unnecessary_wraps, reason = "it is what the generated functions answer")]
     fn at<R>(
         &mut self,
         path: &str,
@@ -106,7 +105,44 @@ impl GuestState {
             Err(e) => return Ok(Err(e)),
         };
         let access = self.access();
-        Ok(place.zone(|zone| work(&place, zone, access)))
+        let found = place.zone(|zone| work(&place, zone, access));
+        let asked = Call::History.plain().text(path).with(found.is_ok().into());
+        self.noted(asked, Ok(())).map_err(|e| match e {
+            FsError::Trap(e) => e,
+            FsError::Code(code) => wasmtime::Error::msg(code.name()),
+        })?;
+        Ok(found)
+    }
+}
+
+impl GuestState {
+    async fn diff_of(
+        &mut self,
+        path: &str,
+        generations: [Option<u64>; 2],
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<Vec<Difference>, types::Error> {
+        let place = self.place(path)?;
+        let after = match after.map(|after| Ok((self.place(&after)?, after))).transpose()? {
+            None => None,
+            Some((at, _)) if at.zone == place.zone => Some(at.path),
+            Some((_, after)) => {
+                return Err(types::Error::Invalid(format!("{after} lies in another zone than {path}")));
+            }
+        };
+        let [old, new] = generations.map(|it| it.map(GenerationNumber));
+        let limit = limit.min(MAX_ENTRIES) as usize;
+        // it can read much, and must hold up nobody but this guest
+        let compared = crate::threads::run(move || {
+            let part = DiffPart { below: &place.path, after: after.as_deref(), utf8: true, limit };
+            let found = place.disk.diff_part(place.zone, old, new, part)?.into_iter();
+            Ok(found.filter_map(|it| difference(&place, it)).collect())
+        });
+        match compared.await {
+            Ok(found) => found.map_err(not_compared),
+            Err(e) => Err(types::Error::Io(zone_vfs::told(&e))),
+        }
     }
 
     /// Has the zone forget something of a file, if the audit log can have a record of it.
@@ -218,34 +254,16 @@ impl Host for GuestState {
         after: Option<String>,
         limit: u32,
     ) -> Answer<Vec<Difference>> {
-        let place = match self.place(&path) {
-            Ok(place) => place,
-            Err(e) => return Ok(Err(e)),
-        };
-        let after = match after {
-            None => None,
-            Some(after) => match self.place(&after) {
-                Ok(at) if at.zone == place.zone => Some(at.path),
-                Ok(_) => {
-                    return Ok(Err(types::Error::Invalid(format!(
-                        "{after} lies in another zone than {path}"
-                    ))));
-                }
-                Err(e) => return Ok(Err(e)),
-            },
-        };
-        let [old, new] = [old, new].map(|it| it.map(GenerationNumber));
-        let limit = limit.min(MAX_ENTRIES) as usize;
-        // it can read much, and must hold up nobody but this guest
-        let compared = crate::threads::run(move || {
-            let part = DiffPart { below: &place.path, after: after.as_deref(), utf8: true, limit };
-            let found = place.disk.diff_part(place.zone, old, new, part)?.into_iter();
-            Ok(found.filter_map(|it| difference(&place, it)).collect())
-        });
-        Ok(match compared.await {
-            Ok(found) => found.map_err(not_compared),
-            Err(e) => Err(types::Error::Io(zone_vfs::told(&e))),
-        })
+        let number = |generation: Option<u64>| generation.unwrap_or(u64::MAX);
+        let asked = Call::Diff.plain().text(&path).with(number(old)).with(number(new)).with(limit.into());
+        let asked = asked.text(after.as_deref().unwrap_or_default());
+        // which generations are kept is the operator's to say
+        if let Some(known) = self.recalled(asked)? {
+            return Ok(known);
+        }
+        let found = self.diff_of(&path, [old, new], after, limit).await;
+        self.recorded(asked, &found)?;
+        Ok(found)
     }
 
     fn forget(&mut self, path: String) -> Answer<Forgotten> {

@@ -11,7 +11,7 @@ use zone_vfs::zone::Access;
 
 use super::generated::dormouse::zones::locks::{Host, Mode, Refusal};
 use super::types;
-use crate::wasi::GuestState;
+use crate::wasi::{Asked, Call, GuestState};
 
 /// The locks of an instance. They go with it.
 #[derive(Debug, Default)]
@@ -132,6 +132,18 @@ impl GuestState {
     }
 }
 
+impl GuestState {
+    fn release_lock(&mut self, lock: u64) -> Result<bool, String> {
+        let (Some((handle, _)), Some(disk)) = (self.held(lock), self.disk.clone()) else { return Ok(false) };
+        self.locks.held.remove(&handle);
+        disk.unlock(handle).map(|()| true).map_err(|e| e.to_string())
+    }
+}
+
+fn asked(of: u64) -> Asked {
+    Call::Lock.plain().with(of)
+}
+
 impl Host for GuestState {
     async fn acquire(
         &mut self,
@@ -139,21 +151,31 @@ impl Host for GuestState {
         mode: Mode,
         wait: u32,
     ) -> wasmtime::Result<Result<u64, Refusal>> {
-        Ok(self.acquire_lock(&path, mode, wait).await)
+        let asked = asked(0).text(&path).with(mode as u64).with(wait.into());
+        if let Some(known) = self.recalled(asked)? {
+            return Ok(known);
+        }
+        let acquired = self.acquire_lock(&path, mode, wait).await;
+        self.recorded(asked, &acquired)?;
+        Ok(acquired)
     }
 
     async fn change(&mut self, lock: u64, mode: Mode, wait: u32) -> wasmtime::Result<Result<(), Refusal>> {
-        Ok(self.change_lock(lock, mode, wait).await)
+        let asked = asked(1).with(lock).with(mode as u64).with(wait.into());
+        if let Some(known) = self.recalled(asked)? {
+            return Ok(known);
+        }
+        let changed = self.change_lock(lock, mode, wait).await;
+        self.recorded(asked, &changed)?;
+        Ok(changed)
     }
 
     fn is_held(&mut self, lock: u64) -> wasmtime::Result<bool> {
-        Ok(self.held(lock).is_some())
+        self.depending(asked(2).with(lock), |state| state.held(lock).is_some())
     }
 
     fn release(&mut self, lock: u64) -> wasmtime::Result<bool> {
-        let (Some((handle, _)), Some(disk)) = (self.held(lock), self.disk.clone()) else { return Ok(false) };
-        self.locks.held.remove(&handle);
-        disk.unlock(handle).map_err(|e| wasmtime::Error::msg(e.to_string()))?;
-        Ok(true)
+        let released = self.depending(asked(3).with(lock), |state| state.release_lock(lock))?;
+        released.map_err(wasmtime::Error::msg)
     }
 }

@@ -1,4 +1,5 @@
-//! What agents import besides WASI: `dormouse:zones`, over the zones of the agent's disk.
+//! What agents import besides WASI: `dormouse:zones`, over the zones of the agent's disk, and `dormouse:session`, over
+//! its records.
 //!
 //! - `history`: versions, rollback, forgetting.
 //! - `changes`: the change feed.
@@ -7,6 +8,7 @@
 mod changes;
 mod history;
 mod locks;
+mod session;
 
 use std::sync::Arc;
 
@@ -32,6 +34,8 @@ mod generated {
             default: trappable,
         },
         require_store_data_send: true,
+        // what depends on others is kept in the journal
+        additional_derives: [serde::Serialize, serde::Deserialize],
     });
 }
 
@@ -46,8 +50,9 @@ type Answer<T> = wasmtime::Result<Result<T, types::Error>>;
 
 impl types::Host for GuestState {}
 
-/// Adds `dormouse:zones` to a linker.
+/// Adds `dormouse:zones` and `dormouse:session` to a linker.
 pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    session::link(linker)?;
     generated::Imports::add_to_linker::<GuestState, HasSelf<GuestState>>(linker, |state| state)
 }
 

@@ -145,6 +145,10 @@ impl Arrival for Taking {
         Ok(())
     }
 
+    fn fact(&mut self, _: Turn, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn generation(&mut self, generation: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError> {
         Ok(generation.about.to_vec())
     }

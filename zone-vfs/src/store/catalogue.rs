@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::chain::ChainDigest;
 use super::entry::{Cause, Payload, Role, ZoneSpec};
 use super::history::{History, Piece};
+use super::older::{OpenTurn1, TurnRecord1};
 use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::{StoreError, blob};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
@@ -16,7 +17,7 @@ use crate::segment::Segments;
 use crate::zone::{StoredRoot, Zone, ZoneRoot};
 
 /// Raised whenever the layout of the catalogue changes.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The list of agents and shared zones.
 #[derive(Serialize, Deserialize)]
@@ -99,8 +100,9 @@ pub(super) struct StoredGeneration {
     pub is_pinned: bool,
 }
 
+/// An agent's state, with an open turn and turns that are over as the catalogue's version has them.
 #[derive(Serialize, Deserialize)]
-pub(super) struct StoredState {
+pub(super) struct StoredStateOf<O, R> {
     version: u16,
     role: Role,
     name: String,
@@ -113,7 +115,7 @@ pub(super) struct StoredState {
     pub specs: Vec<ZoneSpec>,
     /// What was synced, what was committed, and whether the first has changes that the second has not.
     pub zones: Vec<(StoredRoot, StoredRoot, bool)>,
-    pub turn: Option<OpenTurn>,
+    pub turn: Option<O>,
     pub last_turn: Turn,
     pub generations: Vec<StoredGeneration>,
     pub next_generation: GenerationNumber,
@@ -121,9 +123,38 @@ pub(super) struct StoredState {
     /// The turns that are over, but for the latest.
     pub history: Vec<Piece>,
     /// The latest turns that are over.
-    pub latest: Vec<TurnRecord>,
+    pub latest: Vec<R>,
     /// What was forgotten and the head may still hold.
     pub forgotten: Vec<ForgottenFile>,
+}
+
+/// As it is written.
+pub(super) type StoredState = StoredStateOf<OpenTurn, TurnRecord>;
+
+impl From<StoredStateOf<OpenTurn1, TurnRecord1>> for StoredState {
+    fn from(old: StoredStateOf<OpenTurn1, TurnRecord1>) -> Self {
+        Self {
+            version: VERSION,
+            role: old.role,
+            name: old.name,
+            about: old.about,
+            created: old.created,
+            parent: old.parent,
+            epoch: old.epoch,
+            sequence: old.sequence,
+            digest: old.digest,
+            specs: old.specs,
+            zones: old.zones,
+            turn: old.turn.map(OpenTurn::from),
+            last_turn: old.last_turn,
+            generations: old.generations,
+            next_generation: old.next_generation,
+            head: old.head,
+            history: old.history,
+            latest: old.latest.into_iter().map(TurnRecord::from).collect(),
+            forgotten: old.forgotten,
+        }
+    }
 }
 
 impl StoredState {
@@ -168,11 +199,16 @@ fn encoding(e: postcard::Error) -> StoreError {
     StoreError::Encoding(e.to_string())
 }
 
-/// Decodes what begins with a version, at which it looks first.
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, StoreError> {
+/// Decodes what begins with a version, at which it looks first: as `T`, or as `Old` where that is version 1.
+fn decode<'a, T, Old>(bytes: &'a [u8]) -> Result<T, StoreError>
+where
+    T: Deserialize<'a> + From<Old>,
+    Old: Deserialize<'a>,
+{
     let (found, _) = postcard::take_from_bytes::<u16>(bytes).map_err(encoding)?;
     match found {
         VERSION => postcard::from_bytes(bytes).map_err(encoding),
+        1 => postcard::from_bytes::<Old>(bytes).map(T::from).map_err(encoding),
         0 => Err(StoreError::Encoding("a catalogue of version 0".into())),
         _ => Err(StoreError::NewerRecord { found, supported: VERSION }),
     }
@@ -283,7 +319,7 @@ impl Written {
 
 /// Reads an agent's state as it is stored.
 pub(super) fn read_stored(payload: &Payload, chunks: &dyn ChunkStore) -> Result<StoredState, StoreError> {
-    decode(&blob::get(chunks, payload)?)
+    decode::<_, StoredStateOf<OpenTurn1, TurnRecord1>>(&blob::get(chunks, payload)?)
 }
 
 /// Reads an agent's state; its trees are read as they are used.
@@ -383,5 +419,6 @@ pub(super) fn read_root(chunks: &dyn ChunkStore, hash: &Hash) -> Result<Payload,
 
 /// Reads the list of agents.
 pub(super) fn read(chunks: &dyn ChunkStore, hash: &Hash) -> Result<Catalogue, StoreError> {
-    decode(&blob::get(chunks, &read_root(chunks, hash)?)?)
+    // the list itself is as it was in version 1
+    decode::<_, Catalogue>(&blob::get(chunks, &read_root(chunks, hash)?)?)
 }

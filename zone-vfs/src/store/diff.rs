@@ -62,6 +62,16 @@ impl Disk {
         Ok(before.root.compare_part(&after.root, Sameness::Number, &after.chunks, part)?)
     }
 
+    /// What differs between a generation and what is committed on a disk that [rehearses](Disk::rehearse), in the zones
+    /// that are the agent's own.
+    pub fn differences_to(
+        &self,
+        generation: GenerationNumber,
+        rehearsal: &Self,
+    ) -> Result<Vec<ZoneDifferences>, StoreError> {
+        Ok(differences((self, Some(generation)), (rehearsal, None))?.zones)
+    }
+
     fn point(&self, index: u16, at: Option<GenerationNumber>) -> Result<Point, StoreError> {
         let store = self.store()?;
         let inner = self.lock();
@@ -93,34 +103,42 @@ impl Store {
         after: (&Disk, Option<GenerationNumber>),
     ) -> Result<DiskDifferences, StoreError> {
         self.shared()?;
-        let sameness = if before.0.id() == after.0.id() { Sameness::Number } else { Sameness::Path };
-        let (old, new) = (before.0.zones(), after.0.zones());
-        let mut found = DiskDifferences::default();
-        let find = |all: &[ZoneSpec], name: &str| {
-            let at = all.iter().position(|spec| spec.shared.is_none() && spec.name == name);
-            at.map(|index| index as u16)
-        };
-        let only_old = old.iter().filter(|spec| find(&new, &spec.name).is_none());
-        for spec in new.iter().chain(only_old) {
-            if spec.shared.is_some() {
-                if !found.shared.contains(&spec.name) {
-                    found.shared.push(spec.name.clone());
-                }
-                continue;
-            }
-            let point = |disk: &Disk, all: &[ZoneSpec], at| {
-                find(all, &spec.name).map(|index| disk.point(index, at)).transpose()
-            };
-            let (was, is) = (point(before.0, &old, before.1)?, point(after.0, &new, after.1)?);
-            let empty = || ZoneRoot::empty(spec.kind, spec.quota);
-            let Some(chunks) = is.as_ref().or(was.as_ref()).map(|it| it.chunks.clone()) else { continue };
-            let roots = (
-                was.as_ref().map_or_else(empty, |it| it.root.clone()),
-                is.as_ref().map_or_else(empty, |it| it.root.clone()),
-            );
-            let files = roots.0.compare(&roots.1, sameness, &chunks)?;
-            found.zones.push(ZoneDifferences { zone: spec.name.clone(), mount: spec.mount.clone(), files });
-        }
-        Ok(found)
+        differences(before, after)
     }
+}
+
+/// See [`Store::diff`].
+fn differences(
+    before: (&Disk, Option<GenerationNumber>),
+    after: (&Disk, Option<GenerationNumber>),
+) -> Result<DiskDifferences, StoreError> {
+    let sameness = if before.0.id() == after.0.id() { Sameness::Number } else { Sameness::Path };
+    let (old, new) = (before.0.zones(), after.0.zones());
+    let mut found = DiskDifferences::default();
+    let find = |all: &[ZoneSpec], name: &str| {
+        let at = all.iter().position(|spec| spec.shared.is_none() && spec.name == name);
+        at.map(|index| index as u16)
+    };
+    let only_old = old.iter().filter(|spec| find(&new, &spec.name).is_none());
+    for spec in new.iter().chain(only_old) {
+        if spec.shared.is_some() {
+            if !found.shared.contains(&spec.name) {
+                found.shared.push(spec.name.clone());
+            }
+            continue;
+        }
+        let point = |disk: &Disk, all: &[ZoneSpec], at| {
+            find(all, &spec.name).map(|index| disk.point(index, at)).transpose()
+        };
+        let (was, is) = (point(before.0, &old, before.1)?, point(after.0, &new, after.1)?);
+        let empty = || ZoneRoot::empty(spec.kind, spec.quota);
+        let Some(chunks) = is.as_ref().or(was.as_ref()).map(|it| it.chunks.clone()) else { continue };
+        let roots = (
+            was.as_ref().map_or_else(empty, |it| it.root.clone()),
+            is.as_ref().map_or_else(empty, |it| it.root.clone()),
+        );
+        let files = roots.0.compare(&roots.1, sameness, &chunks)?;
+        found.zones.push(ZoneDifferences { zone: spec.name.clone(), mount: spec.mount.clone(), files });
+    }
+    Ok(found)
 }

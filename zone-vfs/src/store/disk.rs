@@ -138,6 +138,8 @@ pub struct Disk {
     /// The shared zones among the agent's.
     pub(super) mounts: Mounts,
     role: Role,
+    /// Its commits take effect in memory alone.
+    is_rehearsal: bool,
     /// Woken when a commit is over.
     pub(super) settled: Condvar,
 }
@@ -150,6 +152,15 @@ impl fmt::Debug for Disk {
 
 impl Disk {
     pub(super) fn new(state: State, opened: bool, store: &Arc<Shared>, mounts: Mounts) -> Arc<Self> {
+        Arc::new(Self::of(state, opened, store, mounts))
+    }
+
+    /// One whose commits take effect in memory alone.
+    pub(super) fn rehearsing(state: State, store: &Arc<Shared>, mounts: Mounts) -> Arc<Self> {
+        Arc::new(Self { is_rehearsal: true, ..Self::of(state, true, store, mounts) })
+    }
+
+    fn of(state: State, opened: bool, store: &Arc<Shared>, mounts: Mounts) -> Self {
         let writer = state.epoch.next();
         let inner = Inner {
             state,
@@ -168,14 +179,15 @@ impl Disk {
             pressure: 0,
         };
         let (id, role) = (inner.state.id, inner.state.role);
-        Arc::new(Self {
+        Self {
             id,
             inner: Mutex::new(inner),
             store: Arc::downgrade(store),
             mounts,
             role,
+            is_rehearsal: false,
             settled: Condvar::new(),
-        })
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -208,6 +220,11 @@ impl Disk {
     /// The agent that it belongs to.
     pub fn id(&self) -> AgentId {
         self.id
+    }
+
+    /// Whether it is one that [rehearses](Self::rehearse).
+    pub fn is_rehearsal(&self) -> bool {
+        self.is_rehearsal
     }
 
     pub(super) fn role(&self) -> Role {
@@ -249,6 +266,11 @@ impl Disk {
             return mount.zone(work);
         }
         let mut inner = self.lock();
+        if self.is_rehearsal
+            && inner.state.specs.get(usize::from(index)).is_some_and(|it| it.shared.is_some())
+        {
+            return None;
+        }
         let result = inner.state.zones.get_mut(usize::from(index)).map(|z| work(&mut z.working));
         inner.relieve();
         result
@@ -362,7 +384,7 @@ impl Disk {
         let mut inner = self.lock_given();
         inner.idle()?;
         let turn = inner.state.last_turn.next();
-        let open = OpenTurn { turn, style, event, began: Timestamp::now() };
+        let open = OpenTurn { turn, style, event, began: Timestamp::now(), facts: Vec::new() };
         inner.pending.push(Entry::TurnBegan { turn, style, event: open.event.clone(), at: open.began });
         self.mounts.begin();
         inner.turn = Some(Underway::new(open, &store.turns));
@@ -578,7 +600,8 @@ impl Disk {
     /// Lets the agent's locks go and closes what is open in shared zones, as far as it can be: where
     /// storage fails, a file without a name takes its space until the zone is read anew.
     pub(super) fn let_go(&self) {
-        if let Some(store) = self.store.upgrade() {
+        // the locks of one that rehearses are those of the agent itself
+        if let Some(store) = self.store.upgrade().filter(|_| !self.is_rehearsal) {
             store.locks.let_go(self.id);
         }
         if let Err(e) = self.mounts.let_go() {
@@ -588,7 +611,7 @@ impl Disk {
 }
 
 /// Characters of a failed turn's reason that are kept.
-pub(super) const MAX_REASON: usize = 4096;
+pub const MAX_REASON: usize = 4096;
 
 /// Addresses that are held at once for payloads on their way into a record: eight of the largest.
 const MAX_HELD: usize = 2048;

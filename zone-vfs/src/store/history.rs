@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Payload;
+use super::older::TurnRecord1;
 use super::state::{Outcome, TurnRecord};
 use super::{StoreError, blob};
 use crate::chunks::ChunkStore;
@@ -12,8 +13,10 @@ use crate::id::Turn;
 
 /// Turns in one piece, at most.
 const TURNS: usize = 256;
-/// A piece is closed when the events and outcomes in it have so many bytes.
+/// A piece is closed when the events, facts and outcomes in it have so many bytes.
 const PIECE_BYTES: usize = 128 << 10;
+/// What a piece begins with. One of version 1 begins with the number of its turns, which is never 0.
+const VERSION_2: [u8; 2] = [0, 2];
 
 /// Turns that were written down together, and will not be again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,13 +101,14 @@ impl History {
         Ok(())
     }
 
-    /// Erases events and outcomes of the turns from `first` to `last`, of which what is in pieces is
+    /// Erases events, facts and outcomes of the turns from `first` to `last`, of which what is in pieces is
     /// [recalled](Self::recall) first: nothing is read where that was done before.
     pub fn erase(&mut self, first: Turn, last: Turn, chunks: &dyn ChunkStore) -> Result<(), StoreError> {
         self.recall(first, chunks)?;
         for turn in self.tail.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
             let turn = Arc::make_mut(turn);
             turn.event = Payload::Inline(Vec::new());
+            turn.facts.clear();
             turn.outcome = match turn.outcome {
                 Outcome::Ended(_) => Outcome::Ended(Payload::Inline(Vec::new())),
                 Outcome::Failed(_) => Outcome::Failed("forgotten".into()),
@@ -132,20 +136,31 @@ impl History {
 impl Piece {
     fn write(turns: &[Arc<TurnRecord>], chunks: &dyn ChunkStore) -> Result<Self, StoreError> {
         let plain: Vec<&TurnRecord> = turns.iter().map(|turn| &**turn).collect();
-        let bytes = postcard::to_stdvec(&plain).map_err(|e| StoreError::Encoding(e.to_string()))?;
+        let bytes = postcard::to_extend(&plain, VERSION_2.to_vec())
+            .map_err(|e| StoreError::Encoding(e.to_string()))?;
         let last = turns.last().map_or(Turn(0), |turn| turn.turn);
         Ok(Self { turns: turns.len() as u32, last, content: blob::put_stored(chunks, &bytes)? })
     }
 
     pub fn read(&self, chunks: &dyn ChunkStore) -> Result<Vec<TurnRecord>, StoreError> {
-        postcard::from_bytes(&blob::get(chunks, &self.content)?)
-            .map_err(|e| StoreError::Encoding(e.to_string()))
+        let bytes = blob::get(chunks, &self.content)?;
+        let turns = match (bytes.strip_prefix(&VERSION_2), bytes.first()) {
+            (Some(turns), _) => postcard::from_bytes(turns),
+            (None, Some(0)) => {
+                let found = bytes.get(1).copied().unwrap_or_default().into();
+                return Err(StoreError::NewerRecord { found, supported: VERSION_2[1].into() });
+            }
+            (None, _) => postcard::from_bytes::<Vec<TurnRecord1>>(&bytes)
+                .map(|turns| turns.into_iter().map(TurnRecord::from).collect()),
+        };
+        turns.map_err(|e| StoreError::Encoding(e.to_string()))
     }
 }
 
 fn size(turn: &TurnRecord) -> usize {
     let payload = |it: &Payload| if let Payload::Inline(bytes) = it { bytes.len() } else { 0 };
     payload(&turn.event)
+        + turn.facts.iter().map(payload).sum::<usize>()
         + match &turn.outcome {
             Outcome::Ended(outcome) => payload(outcome),
             Outcome::Failed(reason) => reason.len(),
@@ -156,6 +171,6 @@ impl TurnRecord {
     /// The payloads that it names.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &Payload> {
         let outcome = if let Outcome::Ended(outcome) = &self.outcome { Some(outcome) } else { None };
-        std::iter::once(&self.event).chain(outcome)
+        std::iter::once(&self.event).chain(&self.facts).chain(outcome)
     }
 }

@@ -38,6 +38,7 @@ mod left;
 mod locks;
 mod look;
 mod mend;
+mod older;
 mod open;
 mod pin;
 mod policy;
@@ -45,6 +46,7 @@ mod reach;
 mod readers;
 mod reap;
 mod recovery;
+mod rehearsal;
 mod reserve;
 mod resident;
 mod restore;
@@ -75,7 +77,7 @@ pub use self::backup::{
 pub use self::blob::MAX_PAYLOAD;
 pub use self::damaged::DamagedAgent;
 pub use self::diff::{DiskDifferences, ZoneDifferences};
-pub use self::disk::{Disk, DiskInfo, Done, NewGeneration, PoliciesOff, wait};
+pub use self::disk::{Disk, DiskInfo, Done, MAX_REASON, NewGeneration, PoliciesOff, wait};
 pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::export::{

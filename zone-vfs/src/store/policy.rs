@@ -40,7 +40,8 @@ pub struct KeepPolicy {
     pub generations: KeepGenerations,
     /// If it has been paused for longer, it keeps no generation of a turn but its head.
     pub thin_paused: Option<Duration>,
-    /// If it has been paused for longer, it is removed, with all its memory.
+    /// If it has been paused for longer, and no turn was begun since, it is removed, with all its memory; not while any
+    /// generation of it is pinned.
     pub remove_paused: Option<Duration>,
     /// The versions in its semantic zones. Those of procedural memory are always kept.
     pub versions: VersionPolicy,

@@ -148,7 +148,9 @@ impl<'a, V: Visitor> Reach<'a, V> {
     fn state(&mut self, agent: AgentId, state: &StoredState) -> Result<(), StoreError> {
         self.payload(&state.about)?;
         if let Some(turn) = &state.turn {
-            self.payload(&turn.event)?;
+            for payload in turn.payloads() {
+                self.payload(payload)?;
+            }
         }
         self.history(&state.history, state.latest.iter())?;
         for (index, (synced, head, _)) in state.zones.iter().enumerate() {

@@ -24,7 +24,7 @@ use super::disk::{Disk, Inner};
 use super::entry::Payload;
 use super::policy::{KeepPolicy, ReapPolicy};
 use super::reach::{Place, Reach, Visitor};
-use super::state::{Generation, State};
+use super::state::{Generation, OpenTurn, State};
 #[cfg(test)]
 use super::tests::{self, Mistake};
 use super::versions::{OldOfZone, VersionsGiven};
@@ -435,7 +435,7 @@ fn parts_of(root: &ZoneRoot, found: &mut Parts) {
 /// The addresses that are known of a state, but for what its zones hold now.
 fn state_parts(state: &State, found: &mut Parts, wants: impl Fn(GenerationNumber) -> bool) {
     let mut payloads = vec![&state.about];
-    payloads.extend(state.turn.as_ref().map(|turn| &turn.event));
+    payloads.extend(state.turn.iter().flat_map(OpenTurn::payloads));
     payloads.extend(state.history.pieces.iter().map(|piece| &piece.content));
     payloads.extend(state.history.tail.iter().flat_map(|turn| turn.payloads()));
     for zone in &state.zones {
@@ -454,7 +454,8 @@ impl Plan {
     /// Adds what the policy takes of one agent.
     fn take(&mut self, name: &str, state: &State, policy: &KeepPolicy, idle: bool) {
         let head = state.generations.get(&state.head);
-        let paused = head.filter(|_| idle).and_then(Generation::paused);
+        // a turn that failed since has used it
+        let paused = head.filter(|it| idle && it.turn >= state.last_turn).and_then(Generation::paused);
         #[cfg(test)]
         let paused = paused.or(tests::makes(Mistake::TheAwakeAreRemoved).then_some(Timestamp(0)));
         let longer = |limit: Option<Duration>| {
@@ -463,7 +464,7 @@ impl Plan {
                     .is_some_and(|at| u128::from(Timestamp::now().0.saturating_sub(at.0)) >= limit.as_nanos())
             })
         };
-        if longer(policy.remove_paused) {
+        if longer(policy.remove_paused) && !state.generations.values().any(Generation::is_kept) {
             self.remove.push((state.id, name.to_owned(), state.head));
             state_parts(state, &mut self.removed, |_| true);
             return;

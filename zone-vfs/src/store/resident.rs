@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::StoreError;
 use super::disk::Disk;
 use super::reach::{Part, Place, Reach, Visitor};
-use super::state::State;
+use super::state::{OpenTurn, State};
 use crate::chunks::FrameKind;
 use crate::id::{GenerationNumber, Hash, Inode};
 use crate::tree::Tree;
@@ -50,12 +50,12 @@ pub(super) fn walk<V: Visitor>(
         let state = &inner.state;
         let name: Arc<str> = state.name.as_str().into();
         let generations: Vec<_> = state.generations.values().cloned().collect();
-        let turn = state.turn.as_ref().map(|turn| turn.event.clone());
+        let turn = state.turn.clone();
         (name, state.about.clone(), turn, state.history.clone(), trunks(state), generations)
     };
     let agent = Some((disk.id(), name));
     reach.place = Place { agent: agent.clone(), part: Part::State, ..Place::default() };
-    for payload in std::iter::once(&about).chain(&turn) {
+    for payload in std::iter::once(&about).chain(turn.iter().flat_map(OpenTurn::payloads)) {
         reach.payload(payload)?;
     }
     reach.history(&history.pieces, history.tail.iter().map(|turn| &**turn))?;

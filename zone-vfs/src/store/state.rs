@@ -111,6 +111,15 @@ pub struct OpenTurn {
     pub event: Payload,
     /// When it began.
     pub began: Timestamp,
+    /// Its facts that are durable, in order.
+    pub facts: Vec<Payload>,
+}
+
+impl OpenTurn {
+    /// The payloads that it names.
+    pub(super) fn payloads(&self) -> impl Iterator<Item = &Payload> {
+        std::iter::once(&self.event).chain(&self.facts)
+    }
 }
 
 /// What became of a turn.
@@ -135,6 +144,8 @@ pub struct TurnRecord {
     pub ended: Timestamp,
     /// What came out.
     pub outcome: Outcome,
+    /// Its facts, in order: what the embedder noted while it went on.
+    pub facts: Vec<Payload>,
 }
 
 /// A file whose content was forgotten, and generations that may hold it.
@@ -267,9 +278,14 @@ impl State {
             Entry::TurnBegan { turn, style, event, at } => {
                 self.interrupt();
                 self.last_turn = turn;
-                self.turn = Some(OpenTurn { turn, style, event, began: at });
+                self.turn = Some(OpenTurn { turn, style, event, began: at, facts: Vec::new() });
             }
-            Entry::Created { .. } | Entry::Fact(_) | Entry::Withdrawn => {}
+            Entry::Fact(fact) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.facts.push(fact);
+                }
+            }
+            Entry::Created { .. } | Entry::Withdrawn => {}
             Entry::Changes(index, _) => {
                 if let Some(zone) = self.zones.get_mut(usize::from(index)) {
                     zone.touched = true;
@@ -417,7 +433,8 @@ impl State {
     fn close(&mut self, turn: Turn, at: Timestamp, outcome: Outcome) {
         self.zones.iter_mut().for_each(|zone| zone.working.end_turn());
         if let Some(open) = self.turn.take() {
-            self.history.push(TurnRecord { turn, event: open.event, began: open.began, ended: at, outcome });
+            let OpenTurn { event, began, facts, .. } = open;
+            self.history.push(TurnRecord { turn, event, began, ended: at, outcome, facts });
         }
     }
 

@@ -195,7 +195,7 @@ pub enum Expected {
 }
 
 /// The attributes of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stat {
     /// Which one.
     pub inode: Inode,
@@ -228,7 +228,7 @@ impl Stat {
 }
 
 /// One entry of a directory. `.` and `..` are not listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DirEntry {
     /// Its name; also the cursor that continues after it.
     pub name: Name,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{generation, timeout};
+use zone_vfs::id::Timestamp;
+
+use super::values::{generation, moment, timeout};
 use crate::agent::ZoneOption;
 
 /// Arguments of `run`.
@@ -86,8 +88,8 @@ pub struct SendArguments {
     /// What sort of event it is
     #[arg(long, default_value = "message")]
     pub kind: String,
-    /// The event's id: one that was answered gets the first reply again [default: a fresh one]
-    #[arg(long)]
+    /// The event's id, which is not empty: one that was answered gets the first reply again [default: a fresh one]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub id: Option<String>,
     /// Fail the turn after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
@@ -153,6 +155,64 @@ pub struct LogsArguments {
 /// Arguments that name one agent.
 #[derive(Debug, Args)]
 pub struct OneAgent {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+}
+
+/// Arguments of `log`.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// What began at this time or later: as in RFC 3339, or 30d, 12h, 15m or 90s ago
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<Timestamp>,
+    /// What began at this time or earlier
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub until: Option<Timestamp>,
+    /// Entries of this kind: that of an event (`message`), run, upgrade, forgotten, created, paused, forked, rewound,
+    /// operator, reaped or side. Can be given several times
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<String>,
+    /// Entries in whose event, reply or reason this text is
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// The last so many of them
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "follow")]
+    pub last: Option<usize>,
+    /// Go on with what comes, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+}
+
+/// Arguments of `trace`.
+#[derive(Debug, Args)]
+pub struct TraceArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The agent
+    #[arg(value_name = "N")]
+    pub agent: String,
+    /// The turn
+    #[arg(value_name = "TURN")]
+    pub turn: u64,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArguments {
+    /// Which turn [default: the last]
+    #[arg(long, value_name = "T")]
+    pub turn: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -17,7 +17,8 @@ use clap::{Parser, Subcommand};
 
 pub use self::agents::{
     CompileArguments, ForkArguments, GenerationArguments, InspectArguments, LimitsArguments, ListArguments,
-    LogsArguments, NewArguments, OneAgent, RemoveArguments, RunArguments, SendArguments, UpgradeArguments,
+    LogArguments, LogsArguments, NewArguments, OneAgent, RemoveArguments, ReplayArguments, RunArguments,
+    SendArguments, TraceArguments, UpgradeArguments,
 };
 pub use self::storage::{
     BackupArguments, ExportArguments, FsckArguments, ImportArguments, ReapArguments, RestoreArguments,
@@ -96,6 +97,15 @@ pub enum Command {
     Limits(LimitsArguments),
     /// List an agent's generations
     Generations(OneAgent),
+    /// Say what happened to an agent: its turns, and what else made generations of it
+    Log(LogArguments),
+    /// Say what a turn asked and was told, call by call
+    Trace(TraceArguments),
+    /// Take a turn again from its journal, and say whether it comes to the same
+    ///
+    /// Memory and zones are as they were before it, and whatever it was told comes from the journal: nothing happens
+    /// outside, and nothing of the agent changes. The exit status is 1 where anything differs.
+    Replay(ReplayArguments),
     /// Pin a generation, so that nothing but removing the agent, or forgetting, takes it away
     Pin(GenerationArguments),
     /// Take the pin of a generation away

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zone_vfs::id::Version;
+use zone_vfs::id::{Timestamp, Version};
 use zone_vfs::zone::Expected;
 
 /// The number of a generation.
@@ -34,4 +34,13 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let time = seconds(text).ok().filter(|time| !time.is_zero());
     time.ok_or_else(|| "give a number of seconds, more than 0".to_string())
+}
+
+/// A moment: as in RFC 3339, or so long ago.
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+    let at = match crate::size::span(text) {
+        Ok(ago) => Timestamp::now().0.checked_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)),
+        Err(_) => text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_nanosecond()).ok()),
+    };
+    at.map(Timestamp).ok_or_else(|| "give a time as 2026-11-30T10:00:00Z, or 30d, 12h, 15m or 90s ago".into())
 }

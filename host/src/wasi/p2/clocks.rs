@@ -12,7 +12,7 @@ pub(super) fn datetime(t: Timestamp) -> Datetime {
 
 impl clocks::wall_clock::Host for GuestState {
     fn now(&mut self) -> W<Datetime> {
-        Ok(datetime(self.wall_clock()))
+        Ok(datetime(self.wall_clock()?))
     }
 
     fn resolution(&mut self) -> W<Datetime> {
@@ -22,7 +22,7 @@ impl clocks::wall_clock::Host for GuestState {
 
 impl clocks::monotonic_clock::Host for GuestState {
     fn now(&mut self) -> W<u64> {
-        Ok(self.monotonic_clock())
+        self.monotonic_clock()
     }
 
     fn resolution(&mut self) -> W<u64> {
@@ -34,7 +34,7 @@ impl clocks::monotonic_clock::Host for GuestState {
     }
 
     fn subscribe_duration(&mut self, duration: u64) -> W<u32> {
-        let at = self.monotonic_clock().saturating_add(duration);
+        let at = self.monotonic_clock()?.saturating_add(duration);
         self.subscribe_at(at)
     }
 }

@@ -6,7 +6,7 @@ use super::bindings::wasi::filesystem::{preopens, types};
 use super::clocks::datetime;
 use super::{Fs, W};
 use crate::wasi::delegate_generated::Kind;
-use crate::wasi::fs::{FsError, HowToOpen, MAX_WRITE, NewTime, write_at};
+use crate::wasi::fs::{FsError, HowToOpen, MAX_WRITE, NewTime};
 use crate::wasi::object::{Flags, Object};
 use crate::wasi::state::GuestState;
 use types::{DescriptorFlags, DescriptorType, MetadataHashValue, NewTimestamp, OpenFlags, PathFlags};
@@ -181,10 +181,9 @@ impl types::Host for GuestState {
     }
 
     fn method_descriptor_write(&mut self, d: u32, bytes: Vec<u8>, offset: u64) -> Fs<u64> {
-        let (disk, place) = self.fs_sink(d)?;
+        let (_, place) = self.fs_sink(d)?;
         let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
-        self.vouch(place.zone)?;
-        write_at(&disk, place, Some(offset), bytes)?;
+        self.write_to(place, Some(offset), bytes)?;
         Ok(bytes.len() as u64)
     }
 

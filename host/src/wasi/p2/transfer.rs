@@ -2,14 +2,13 @@
 //!
 //! The derived bindings copy each `list<u8>` into a vector; these take the place of six of theirs.
 
-use std::borrow::Cow;
-
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, WasmList};
+use zone_vfs::store::Disk;
 
 use super::bindings::wasi::filesystem::types::{ErrorCode, Host as _};
 use super::bindings::wasi::io::streams::{Host as _, StreamError as Told};
-use crate::wasi::fs::{FsError, MAX_WRITE, write_at};
+use crate::wasi::fs::{FsError, MAX_WRITE, Place, write_at};
 use crate::wasi::state::GuestState;
 use crate::wasi::streams::{Sink, StreamResult, permitted};
 
@@ -99,14 +98,27 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What of the guest's memory is written to a zone: to a shared one a copy, of which is known that all of it could be read.
-fn vouched<'a>(state: &GuestState, zone: u16, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, FsError> {
-    if !state.is_shared(zone) {
-        return Ok(Cow::Borrowed(bytes));
+/// Writes what lies in the guest's memory to a file: right from there, but a copy to a zone that is shared, of which is
+/// known then that all of it could be read.
+fn write(
+    store: &mut Store<'_>,
+    (disk, place): (&Disk, Place),
+    position: Option<u64>,
+    bytes: &WasmList<u8>,
+    limit: usize,
+) -> Result<u64, FsError> {
+    let bytes = bytes.as_le_slice(&*store);
+    let bytes = &bytes[..bytes.len().min(limit)];
+    let len = bytes.len() as u64;
+    if store.data().is_shared(place.zone) {
+        let bytes = bytes.to_vec();
+        store.data_mut().write_to(place, position, &bytes)?;
+        return Ok(len);
     }
-    let bytes = bytes.to_vec();
-    state.vouch(zone)?;
-    Ok(Cow::Owned(bytes))
+    let asked = place.write_of(position, bytes);
+    let written = write_at(disk, place, position, bytes);
+    store.data_mut().noted(asked, written)?;
+    Ok(len)
 }
 
 /// Writes to a file's stream; `None` where the stream is another's.
@@ -117,12 +129,9 @@ fn write_file(store: &mut Store<'_>, stream: u32, bytes: &WasmList<u8>) -> Optio
         Err(e) => return Some(Err(e)),
     };
     let Sink { disk, place, position } = sink;
-    let bytes = bytes.as_le_slice(&*store);
-    let written = permitted(bytes.len()).and_then(|()| {
-        let bytes = &*vouched(store.data(), place.zone, bytes)?;
-        write_at(&disk, place, position, bytes)?;
-        Ok(bytes.len() as u64)
-    });
+    let len = bytes.as_le_slice(&*store).len();
+    let written =
+        permitted(len).and_then(|()| Ok(write(store, (&disk, place), position, bytes, usize::MAX)?));
     Some(written.and_then(|count| store.data_mut().stream_advance(stream, count)))
 }
 
@@ -133,9 +142,5 @@ fn write_descriptor(
     offset: u64,
 ) -> Result<u64, FsError> {
     let (disk, place) = store.data_mut().fs_sink(descriptor)?;
-    let bytes = bytes.as_le_slice(&*store);
-    let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
-    let bytes = &*vouched(store.data(), place.zone, bytes)?;
-    write_at(&disk, place, Some(offset), bytes)?;
-    Ok(bytes.len() as u64)
+    write(store, (&disk, place), Some(offset), bytes, MAX_WRITE)
 }

@@ -15,7 +15,7 @@ use crate::store::{StoreError, blob};
 use crate::zone::{MAX_TIME, Quota, StoredRoot};
 
 pub(super) const MAGIC: &[u8; 8] = b"dormxprt";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the header.
 const HEADER: usize = 64;
 /// Where the header says what became of the agent where it was exported.
@@ -28,9 +28,11 @@ pub(super) const NODE: u8 = 4;
 pub(super) const CONTENT: u8 = 5;
 pub(super) const LEAF: u8 = 6;
 pub(super) const ATTACHMENT: u8 = 7;
-pub(super) const TURNS: u8 = 8;
+/// Turns without their facts, as version 1 has them.
+pub(super) const TURNS_1: u8 = 8;
 pub(super) const GENERATION: u8 = 9;
 pub(super) const STANDS: u8 = 10;
+pub(super) const TURNS: u8 = 11;
 
 /// Frames of one export.
 pub(super) const MAX_FRAMES: u64 = 1 << 26;

@@ -172,6 +172,9 @@ pub trait Arrival {
     /// A turn that is over, with its event, and its outcome unless it failed; both are empty where they were forgotten.
     fn turn(&mut self, turn: Turn, event: &[u8], outcome: Option<&[u8]>) -> Result<(), StoreError>;
 
+    /// A fact of that turn, in their order: after it, and before the next.
+    fn fact(&mut self, turn: Turn, fact: &[u8]) -> Result<(), StoreError>;
+
     /// The embedder's part of a generation as it is here, with one that came.
     fn generation(&mut self, generation: &ArrivedGeneration<'_>) -> Result<Vec<u8>, StoreError>;
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::arrived::Arrived;
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_GENERATIONS,
-    MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_IN_ONE, is_time, read_bytes,
+    MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_1, TURNS_IN_ONE, is_time, read_bytes,
     read_record,
 };
 use super::{Arrival, ArrivedAgent, ArrivedGeneration, ExportedZone, bad};
@@ -17,6 +17,7 @@ use crate::store::catalogue::{StoredGeneration, StoredState};
 use crate::store::disk::{Disk, MAX_REASON};
 use crate::store::entry::{Cause, Role};
 use crate::store::history::History;
+use crate::store::older::TurnRecord1;
 use crate::store::state::{Outcome, TurnRecord};
 use crate::store::stream::Through;
 use crate::store::{MAX_ZONES, Shared, Store, StoreError, blob};
@@ -128,6 +129,10 @@ impl<'a> Importing<'a, '_> {
                     self.arrived.take_attachment(&root)?;
                 }
                 [TURNS] => self.turns(read_record(from)?)?,
+                [TURNS_1] => {
+                    let turns: Vec<TurnRecord1> = read_record(from)?;
+                    self.turns(turns.into_iter().map(TurnRecord::from).collect())?;
+                }
                 [GENERATION] => self.generation(read_record(from)?)?,
                 [STANDS] => {
                     let stands = read_record(from)?;
@@ -236,6 +241,10 @@ impl<'a> Importing<'a, '_> {
                 failed @ Outcome::Failed(_) => failed,
             };
             self.arrival.turn(turn.turn, &self.arrived.content(&turn.event)?, ended.as_deref())?;
+            for fact in &mut turn.facts {
+                *fact = self.arrived.payload(fact)?;
+                self.arrival.fact(turn.turn, &self.arrived.content(fact)?)?;
+            }
             agent.turns = (turn.turn, agent.turns.1 + 1);
             agent.history.push(turn);
         }

@@ -135,7 +135,8 @@ fn it_waits_for_nobody_and_takes_nothing_else_along() {
     end(&a, b"done").unwrap();
     let seen = see(&a);
     assert_eq!(see(&find(&start(&device.killed()), "a")), seen);
-    let ended = SeenTurn { turn: 1, event: b"event".to_vec(), outcome: Ok(b"done".to_vec()) };
+    let ended =
+        SeenTurn { turn: 1, event: b"event".to_vec(), outcome: Ok(b"done".to_vec()), facts: Vec::new() };
     assert_eq!(seen.history, [ended]);
     // beside turns of another thread
     std::thread::scope(|scope| {

@@ -27,6 +27,7 @@ mod old_versions;
 mod policies;
 mod reap;
 mod refusals;
+mod rehearsals;
 mod scrub;
 mod shared;
 mod shortage;
@@ -46,7 +47,7 @@ use crate::contract::{Principal, ZoneKind};
 use crate::device::Device;
 use crate::device::simulated::Simulated;
 use crate::id::clock;
-use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp};
+use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp, Turn};
 use crate::log::{LogOptions, Planted};
 use crate::segment::SegmentOptions;
 use crate::tree::FileKind;
@@ -265,6 +266,8 @@ struct SeenTurn {
     turn: u64,
     event: Vec<u8>,
     outcome: Result<Vec<u8>, String>,
+    /// None of one that was interrupted: how many of them had become durable does not matter.
+    facts: Vec<Vec<u8>>,
 }
 
 /// What an agent shows of itself, without times and counts of records.
@@ -344,7 +347,13 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
             Outcome::Failed(reason) => Err(reason),
         };
         let event = disk.payload(&record.event)?.to_vec();
-        history.push(SeenTurn { turn: record.turn.0, event, outcome });
+        let mut facts = Vec::new();
+        if !matches!(&outcome, Err(reason) if reason == model::INTERRUPTED) {
+            for fact in &record.facts {
+                facts.push(disk.payload(fact)?.to_vec());
+            }
+        }
+        history.push(SeenTurn { turn: record.turn.0, event, outcome, facts });
     }
     let standing = zones.filter_map(|zone| try_read_standing(disk, zone));
     let past = disk.zone(SEMANTIC, |zone| versions::try_read_past(zone)).transpose()?.unwrap_or_default();

@@ -346,7 +346,7 @@ fn turns_beyond_the_latest_are_read_from_pieces() {
         let tail = a.lock().state.history.tail.len();
         assert!(tail <= 260, "{tail} turns in memory");
         assert_eq!(a.last_turn_record().as_ref(), history.last());
-        let some = a.history_after(crate::id::Turn(300), 150).unwrap();
+        let some = a.history_after(Turn(300), 150).unwrap();
         assert_eq!(some[..], history[300..history.len().min(450)]);
         reap(&store);
         drop((a, store));

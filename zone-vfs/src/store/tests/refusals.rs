@@ -116,13 +116,13 @@ fn newer_formats_are_named() {
     let device = stored();
     let store = start(&device);
     let shared = store.shared().unwrap();
-    let payload = Payload::Inline(vec![2, 0xff, 0xff]);
+    let payload = Payload::Inline(vec![3, 0xff, 0xff]);
     let payload = postcard::to_stdvec(&payload).unwrap();
     let hash = shared.segments.put(FrameKind::Catalogue, &payload).unwrap();
     shared.segments.flush().unwrap();
     shared.superblock.lock().unwrap().advance(Some(hash), shared.log.tail()).unwrap();
     drop(store);
-    assert!(matches!(error(&device), StoreError::NewerRecord { found: 2, supported: 1 }));
+    assert!(matches!(error(&device), StoreError::NewerRecord { found: 3, supported: 2 }));
 }
 
 #[test]

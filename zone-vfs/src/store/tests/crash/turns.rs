@@ -56,9 +56,13 @@ impl Work {
         self.steps.push(format!("begin {name} {style:?}"));
         let len = if self.rng.one_in(6) { 17_000 } else { 60 };
         let event = self.new_content(len);
-        match disk.begin(style, &event).and_then(|_| disk.fact(b"a fact")) {
+        let fact_len = if self.rng.one_in(8) { 9_000 } else { 40 };
+        let fact = self.new_content(fact_len);
+        match disk.begin(style, &event).and_then(|_| disk.fact(&fact)) {
             Ok(()) => {
-                self.model.get_mut(&name).unwrap().begin(style, &event);
+                let model = self.model.get_mut(&name).unwrap();
+                model.begin(style, &event);
+                model.fact(&fact);
                 Ok(true)
             }
             Err(e) if e.is_no_space() => Ok(false),

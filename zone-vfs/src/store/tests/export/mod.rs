@@ -19,6 +19,7 @@ pub(super) struct Taking {
     shared: BTreeMap<String, SharedId>,
     heads: Vec<u64>,
     turns: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    facts: Vec<(u64, Vec<u8>)>,
 }
 
 impl Arrival for Taking {
@@ -53,6 +54,11 @@ impl Arrival for Taking {
 
     fn turn(&mut self, turn: Turn, event: &[u8], outcome: Option<&[u8]>) -> Result<(), StoreError> {
         self.turns.push((turn.0, event.to_vec(), outcome.map(<[u8]>::to_vec)));
+        Ok(())
+    }
+
+    fn fact(&mut self, turn: Turn, fact: &[u8]) -> Result<(), StoreError> {
+        self.facts.push((turn.0, fact.to_vec()));
         Ok(())
     }
 
@@ -109,6 +115,8 @@ fn import_as(store: &Store, mut bytes: &[u8], taking: &mut Taking) -> Result<Arc
 fn live(store: &Store, disk: &Arc<Disk>) {
     for turn in 0..8u64 {
         disk.begin(TurnStyle::Transaction, &content(turn, 17_000)).unwrap();
+        disk.fact(&content(400 + turn, 60)).unwrap();
+        disk.fact(&content(500 + turn, 20_000)).unwrap();
         write(disk, EPISODIC, "diary", format!("{turn} ").as_bytes());
         write(disk, EPISODIC, "long", &content(300 + turn, 70_000));
         // one that shares most of its pieces with the version before
@@ -178,6 +186,9 @@ fn an_agent_is_in_another_store_what_it_was() {
     let mut turns: Vec<_> = (0..8).map(turn).collect();
     turns.push((9, b"once more".to_vec(), Some(b"done".to_vec())));
     assert!(taking.turns == turns, "each turn is shown with what it holds");
+    let facts = (0..8)
+        .flat_map(|turn| [content(400 + turn, 60), content(500 + turn, 20_000)].map(|it| (turn + 1, it)));
+    assert!(taking.facts == facts.collect::<Vec<_>>(), "and with its facts");
     assert_eq!(to.find("a").unwrap(), Some(came.id()));
     // and what it is in the end, however it is opened
     let then = see(&came);

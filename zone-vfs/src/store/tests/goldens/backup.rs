@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use super::*;
 
-const FORMATS: &[&str] = &["backup-v1"];
+const FORMATS: &[&str] = &["backup-v1", "backup-v2"];
 const PARTS: [&str; 2] = ["first.backup", "second.backup"];
 const IMAGE: (&str, &[u8]) = ("images/one", b"what the embedder keeps beside");
 

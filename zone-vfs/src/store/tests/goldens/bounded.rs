@@ -3,7 +3,7 @@
 use super::*;
 
 /// Those that were kept, oldest first.
-const FORMATS: &[&str] = &["bounded-v1"];
+const FORMATS: &[&str] = &["bounded-v1", "bounded-v2"];
 
 const EARLIER: Quota = Quota { bytes: 10 << 20, inodes: 1000 };
 const LATER: Quota = Quota { bytes: 5, inodes: 7 };

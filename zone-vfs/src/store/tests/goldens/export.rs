@@ -3,7 +3,7 @@
 use super::super::export::{Taking, export_of};
 use super::*;
 
-const FORMATS: &[&str] = &["export-v1"];
+const FORMATS: &[&str] = &["export-v1", "export-v2"];
 const FILE: &str = "scribe.export";
 
 fn write_export(to: &Path) {

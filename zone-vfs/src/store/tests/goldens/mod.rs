@@ -1,5 +1,5 @@
 //! Stores of every format, as they were written, open and hold what was put into them. Nothing is released: until then
-//! that of format 1 is written anew when its layout changes.
+//! those that are kept are of the layouts that a landed version has written.
 //!
 //! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes those of the current format: `all`, of most that there is;
 //! `reaped`, in which a policy gave old versions back; `bounded`, in which the operator set bounds of zones anew, and an
@@ -129,7 +129,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn goldens_of_every_format_open() {
-    for version in ["v1"] {
+    for version in ["v1", "v2"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         copy(&goldens().join(version), &path);
@@ -138,6 +138,9 @@ fn goldens_of_every_format_open() {
             check(&store);
             store.checkpoint().unwrap();
             check(&store);
+            if version != "v1" {
+                assert_eq!(see(&find(&store, "scribe")).history[2].facts, [b"a fact"]);
+            }
         }
         let store = Store::open(&path, &golden_options()).unwrap();
         let scribe = find(&store, "scribe");
@@ -154,5 +157,7 @@ fn what_a_golden_holds_is_what_this_version_writes() {
     drop(store);
     let copied = folder.path().join("copy");
     copy(&path, &copied);
-    check(&Store::open(&copied, &golden_options()).unwrap());
+    let store = Store::open(&copied, &golden_options()).unwrap();
+    check(&store);
+    assert_eq!(see(&find(&store, "scribe")).history[2].facts, [b"a fact"]);
 }

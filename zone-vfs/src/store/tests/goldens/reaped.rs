@@ -4,7 +4,7 @@
 use super::super::policies::{NOW, contents, versions};
 use super::*;
 
-const FORMATS: &[&str] = &["reaped-v1"];
+const FORMATS: &[&str] = &["reaped-v1", "reaped-v2"];
 
 fn learn(store: &Store, name: &str) -> Arc<Disk> {
     let disk = create(store, name);

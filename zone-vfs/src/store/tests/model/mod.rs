@@ -53,6 +53,7 @@ pub struct ModelTurn {
     number: u64,
     style: TurnStyle,
     event: Vec<u8>,
+    facts: Vec<Vec<u8>>,
     durable: bool,
 }
 
@@ -67,7 +68,11 @@ pub struct ModelAgent {
     pub turn: Option<ModelTurn>,
     last_turn: u64,
     history: Vec<SeenTurn>,
+    /// Facts of turns that were interrupted, with the turn: some of them may have become durable.
+    interrupted: Vec<(u64, Vec<u8>)>,
     pub generations: BTreeMap<u64, (Cause, Vec<Held>)>,
+    /// The last turn before each generation that was ever made; of what a policy made, before the one it stands for.
+    turns: BTreeMap<u64, u64>,
     pinned: BTreeSet<u64>,
     attached: BTreeMap<u64, Hash>,
     next: u64,
@@ -85,7 +90,9 @@ impl ModelAgent {
             turn: None,
             last_turn: 0,
             history: Vec::new(),
+            interrupted: Vec::new(),
             generations: BTreeMap::new(),
+            turns: BTreeMap::new(),
             pinned: BTreeSet::new(),
             attached: BTreeMap::new(),
             next: 0,
@@ -157,6 +164,8 @@ impl ModelAgent {
         };
         let inherited = like.and_then(|like| self.attached.get(&like).copied());
         self.attached.extend(inherited.map(|what| (self.next, what)));
+        let stands_for = matches!(cause, Cause::Reaped { .. }).then(|| self.turns.get(&self.head).copied());
+        self.turns.insert(self.next, stands_for.flatten().unwrap_or(self.last_turn));
         if !matches!(cause, Cause::Side(_)) {
             self.head = self.next;
         }
@@ -207,7 +216,13 @@ impl ModelAgent {
 
     pub fn begin(&mut self, style: TurnStyle, event: &[u8]) {
         let (number, event) = (self.last_turn + 1, event.to_vec());
-        self.turn = Some(ModelTurn { number, style, event, durable: false });
+        self.turn = Some(ModelTurn { number, style, event, facts: Vec::new(), durable: false });
+    }
+
+    pub fn fact(&mut self, fact: &[u8]) {
+        if let Some(turn) = &mut self.turn {
+            turn.facts.push(fact.to_vec());
+        }
     }
 
     /// What a crash finds of a turn of which only the beginning is durable.
@@ -279,8 +294,11 @@ impl ModelAgent {
     }
 
     fn close(&mut self, outcome: Result<Vec<u8>, String>) {
-        let event = self.turn.take().map(|turn| turn.event).unwrap_or_default();
-        self.history.push(SeenTurn { turn: self.last_turn, event, outcome });
+        let (event, mut facts) = self.turn.take().map(|turn| (turn.event, turn.facts)).unwrap_or_default();
+        if matches!(&outcome, Err(reason) if reason == INTERRUPTED) {
+            self.interrupted.extend(facts.drain(..).map(|fact| (self.last_turn, fact)));
+        }
+        self.history.push(SeenTurn { turn: self.last_turn, event, outcome, facts });
     }
 
     /// What is not durable is gone: after a crash, or when it is abandoned.

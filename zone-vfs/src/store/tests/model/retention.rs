@@ -59,12 +59,19 @@ impl Reaping {
         let is_idle = agent.turn.is_none();
         let is_paused = is_idle && agent.is_paused();
         let versions = self.versions.filter(|_| is_idle && agent.is_clean());
-        Self { thins: self.thins && is_paused, removes: self.removes && is_paused, versions, ..self.clone() }
+        let removes = self.removes && is_paused && agent.pinned.is_empty();
+        Self { thins: self.thins && is_paused, removes, versions, ..self.clone() }
     }
 }
 
 impl ModelAgent {
     fn is_paused(&self) -> bool {
+        let used = self.turns.get(&self.head).is_some_and(|turn| *turn < self.last_turn);
+        !used && self.is_called_paused()
+    }
+
+    /// Whether its head says so, whatever it did since.
+    fn is_called_paused(&self) -> bool {
         matches!(self.generations[&self.head].0, Cause::Paused | Cause::Reaped { paused: Some(_) })
     }
 
@@ -136,7 +143,7 @@ impl ModelAgent {
                 *zone = ModelZone::at(&Held { memory, files: zone.working.files.clone() });
                 // each part is one, and stands for those before
                 agent.next = found.next - 1;
-                let paused = self.is_paused().then_some(Timestamp(0));
+                let paused = self.is_called_paused().then_some(Timestamp(0));
                 agent.generation(Cause::Reaped { paused });
             }
         }
@@ -179,8 +186,10 @@ impl ModelAgent {
             self.drop_generation(*number);
         }
         let Some((first, last)) = what.turns else { return Ok(()) };
+        self.interrupted.retain(|(turn, _)| !(first..=last).contains(turn));
         for turn in self.history.iter_mut().filter(|it| (first..=last).contains(&it.turn)) {
             turn.event.clear();
+            turn.facts.clear();
             match &mut turn.outcome {
                 Ok(outcome) => outcome.clear(),
                 Err(reason) => *reason = "forgotten".into(),
@@ -209,12 +218,15 @@ impl ModelAgent {
         each(&self.about);
         for turn in &self.history {
             each(&turn.event);
+            turn.facts.iter().for_each(|fact| each(fact));
             if let Ok(outcome) = &turn.outcome {
                 each(outcome);
             }
         }
+        self.interrupted.iter().for_each(|(_, fact)| each(fact));
         if let Some(turn) = &self.turn {
             each(&turn.event);
+            turn.facts.iter().for_each(|fact| each(fact));
         }
     }
 }
