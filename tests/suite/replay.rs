@@ -46,6 +46,8 @@ fn replays(component: &str) {
         assert_eq!(told["matches"], true, "{told}");
     }
     assert_eq!(bed.json(["fsck"])["findings"], serde_json::json!([]));
+    let told = bed.ok(["replay", "a", "--turn", "1"]);
+    assert!(told.starts_with("turn 1 of a, from generation 0: ") && told.contains("\nmatches; "), "{told}");
 }
 
 #[test]

@@ -50,9 +50,11 @@ fn print(agent: &str, as_json: bool, replay: &Replay) -> anyhow::Result<()> {
     );
     if differences.is_empty() {
         let beside = if *compared { "; memory and files are the same" } else { "" };
-        return say(format_args!("{how}\nmatches{beside}"));
+        say(format_args!("{how}"))?;
+        return say(format_args!("matches{beside}"));
     }
-    say(format_args!("{how}\ndiffers"))?;
+    say(format_args!("{how}"))?;
+    say(format_args!("differs"))?;
     differences.iter().try_for_each(|it| say(format_args!("  {it}")))
 }
 
