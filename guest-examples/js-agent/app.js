@@ -6,6 +6,7 @@ import * as clock from "wasi:clocks/monotonic-clock@0.2.0";
 import * as random from "wasi:random/random@0.2.0";
 import * as stderr from "wasi:cli/stderr@0.2.0";
 import * as stdout from "wasi:cli/stdout@0.2.0";
+import { reseed } from "./dice.js";
 import { Appender, LineReader, entries, overwrite, readFile, writeFile } from "./files.js";
 import { decode, encode } from "./utf8.js";
 
@@ -124,7 +125,10 @@ const commands = {
   ls: [(path) => [...entries(path)].sort().join("\n"), 1],
   "forget-try": [forgetTry, 0],
   random: [
-    () => [...random.getRandomBytes(8)].map((byte) => byte.toString(16).padStart(2, "0")).join(""),
+    () => {
+      const host = [...random.getRandomBytes(8)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+      return `${host} ${Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0")}`;
+    },
     0,
   ],
   time: [() => `${Date.now()}000000 ${clock.now()}`, 0],
@@ -168,6 +172,7 @@ export function handle(event) {
 
 /** The memory has come to life. */
 export function resumed(cause, generation) {
+  reseed();
   starts = [...starts.slice(1 - MAX_STARTS), `${cause} ${generation}`];
 }
 

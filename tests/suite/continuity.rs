@@ -20,6 +20,9 @@ fn goes_on(component: &str) {
     assert_eq!((bed.send("a", "next"), bed.send("a", "next")), ("1".into(), "2".into()));
     assert_eq!(bed.send("a", "line"), "shape=round");
 
+    // so that whoever goes on from here has a generator that is seeded
+    let before = bed.send("a", "random");
+
     // two forks go on from here, and neither the other nor the parent notices
     bed.ok(["fork", "a", "left"]);
     bed.ok(["fork", "a", "right"]);
@@ -44,7 +47,9 @@ fn goes_on(component: &str) {
     assert_eq!(bed.ok(["zone", "cat", "a:/memory/episodic/journal.log"]), "colour=blue\nshape=round\n");
 
     // each draws numbers of its own, the guest's generator included
-    let drawn: Vec<String> = ["a", "left", "right"].iter().map(|name| bed.send(name, "random")).collect();
+    let mut drawn: Vec<String> = ["a", "left", "right"].iter().map(|name| bed.send(name, "random")).collect();
+    assert!(drawn.iter().all(|it| it.split(' ').count() == 2), "of the host, and of the language: {drawn:?}");
+    drawn.push(before);
     let words: std::collections::HashSet<&str> = drawn.iter().flat_map(|d| d.split(' ')).collect();
     assert_eq!(words.len(), drawn.iter().map(|d| d.split(' ').count()).sum::<usize>(), "{drawn:?}");
 }

@@ -120,7 +120,12 @@ fn one_version_is_forgotten_and_no_rewind_brings_it_back() {
     let version = |nth: usize| history[nth]["version"].to_string();
     let [first, second, last] = [0, 1, 2].map(version);
     let number = history[1]["version"].as_u64();
-    bed.refused(["zone", "forget", "--yes", "--version", &last, place], &["stands at this version"]);
+    for how in ["--yes", "--dry-run"] {
+        bed.refused(
+            ["zone", "forget", how, "--version", &last, place],
+            &["stands at the content of this version"],
+        );
+    }
     bed.refused(["zone", "forget", "--yes", "--version", "999", place], &["has no version 999"]);
     let dry = bed.json(["zone", "forget", "--dry-run", "--version", &second, place]);
     assert_eq!((&dry["contents"], &dry["bytes"]), (&1.into(), &MARKER.len().into()), "{dry}");

@@ -122,11 +122,11 @@ pub enum Command {
     Du(UsageArguments),
     /// Read everything in the store again, and say what is damaged
     Fsck(FsckArguments),
-    /// Write a backup, while agents run: the first is of everything, later ones of what changed
+    /// Write a backup: the first is of everything, later ones of what changed
     Backup(BackupArguments),
     /// Make a store of backups, in the store's folder, which is missing or empty
     Restore(RestoreArguments),
-    /// Write an agent to a file, while it goes on: component, memory, zones and history
+    /// Write an agent to a file: component, memory, zones and history
     ///
     /// The file is not encrypted. It holds no environment, no compiled code, and nothing of zones that agents share.
     Export(ExportArguments),

@@ -85,6 +85,13 @@ pub async fn forget(host: &Host, place: &Place, options: Options) -> anyhow::Res
     if would.is_done {
         return finish(host, &target, &named, &options).await;
     }
+    // what would be refused is not promised either
+    let access = Access::new(Principal::Host, Timestamp::now());
+    for (file, version) in &what.versions {
+        let may = agent.disk().zone(zone, |z| z.may_forget_version(access, *file, *version));
+        may.ok_or_else(|| anyhow!("the zone is gone"))?
+            .map_err(|e| anyhow!("{target}: version {version}: {e}"))?;
+    }
     if options.dry_run || !confirmed(&target, &named, &would.content, would.generations.len(), &options)? {
         return tell(&target, &named, &would, None, None, &options);
     }

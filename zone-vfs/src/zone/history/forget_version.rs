@@ -30,16 +30,9 @@ impl Zone {
     /// `busy` where the file stands at this content, or a draft does; `no-entry` where there is no such version, or it has
     /// no content; `unsupported` in a zone that keeps no versions.
     pub fn forget_version(&mut self, access: Access, file: Inode, version: Version) -> Result<Forgotten> {
-        self.may_forget(access, file)?;
+        let content = self.may_forget_version(access, file, version)?;
         self.may_note(access)?;
-        let content = self.content_of_version(file, version)?;
         let file = self.actual(file);
-        if self.shows(file, content)? {
-            return Err(ZoneError::rule(
-                ErrorCode::Busy,
-                "the file stands at this version: forget the file, or write it anew before",
-            ));
-        }
         let place = self.version_record(file, version)?.place.clone();
         let path = self.path_of_place(&place)?;
         let mut same = Vec::new();
@@ -66,6 +59,24 @@ impl Zone {
         gone.chunks.sort_unstable();
         self.note_erased(access, file, Some(version), path, &gone);
         Ok(gone)
+    }
+
+    /// Whether [`forget_version`](Self::forget_version) would have something to erase that it may: gives the version
+    /// whose content that is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`forget_version`](Self::forget_version).
+    pub fn may_forget_version(&self, access: Access, file: Inode, version: Version) -> Result<Version> {
+        self.may_forget(access, file)?;
+        let content = self.content_of_version(file, version)?;
+        if self.shows(self.actual(file), content)? {
+            return Err(ZoneError::rule(
+                ErrorCode::Busy,
+                "the file stands at the content of this version: forget the file, or write it anew before",
+            ));
+        }
+        Ok(content)
     }
 
     /// Whether the file, or a draft of it, is or shows this content.
