@@ -11,9 +11,14 @@ export function reseed() {
   state = undefined;
 }
 
+/** 64 bits of the host's. */
+function seed() {
+  return [...random.getRandomBytes(8)].reduce((bits, byte) => (bits << 8n) | BigInt(byte), 0n);
+}
+
 /** splitmix64 (Steele and others 2014), of which 53 bits are used. */
 Math.random = () => {
-  state = BigInt.asUintN(64, (state ?? random.getRandomU64()) + 0x9e3779b97f4a7c15n);
+  state = BigInt.asUintN(64, (state ?? seed()) + 0x9e3779b97f4a7c15n);
   let mixed = state;
   mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 30n)) * 0xbf58476d1ce4e5b9n);
   mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 27n)) * 0x94d049bb133111ebn);

@@ -101,3 +101,30 @@ fn wrong_times_and_sizes_are_refused() {
         assert!(ran.err.contains(arguments[1]), "{ran}");
     }
 }
+
+#[test]
+fn code_that_no_agent_needs_is_given_back() {
+    let bed = Bed::new(&["notes", "hello-command"]);
+    bed.create("a", "notes");
+    let entries = || {
+        let all = std::fs::read_dir(bed.store().join("cache")).unwrap();
+        all.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    };
+    // earlier code of the guests may be among it
+    let before = entries();
+    assert!(before >= 2);
+    let would = bed.json(["reap", "--dry-run"]);
+    assert!(would["code_bytes"].as_u64().unwrap() > 0, "{would}");
+    assert_eq!(entries(), before);
+    let done = bed.json(["reap"]);
+    assert_eq!((&done["code_bytes"], entries()), (&would["code_bytes"], 1));
+    assert_eq!(bed.send("a", "note kept"), "kept note 1");
+    bed.ok(["rm", "a"]);
+    assert_eq!(entries(), 1, "it is a cache, and who begins anew is quick");
+    bed.ok(["reap"]);
+    assert_eq!(entries(), 0);
+    let beside = std::fs::read_dir(bed.store().join("images")).unwrap();
+    assert_eq!(beside.count(), 0);
+    bed.create("a", "notes");
+    assert_eq!(bed.send("a", "note again"), "kept note 1");
+}

@@ -78,6 +78,7 @@ fn json(reaped: &Reaped) -> serde_json::Value {
         "image_bytes": reaped.image_bytes,
         "archived": reaped.archived,
         "cached_bytes": reaped.cached_bytes,
+        "code_bytes": reaped.code_bytes,
         "damage": r.damage,
         "over_budget": r.over_budget,
         "out_of_space": r.swept.out_of_space,
@@ -175,6 +176,9 @@ fn tell(reaped: &Reaped) -> anyhow::Result<()> {
     }
     if reaped.cached_bytes > 0 {
         say(format_args!("image files that the archive has too: {}", size(reaped.cached_bytes)))?;
+    }
+    if reaped.code_bytes > 0 {
+        say(format_args!("compiled code of components that no agent has: {}", size(reaped.code_bytes)))?;
     }
     if r.swept.dead_bytes > 0 && freed(r) < r.swept.dead_bytes {
         say(format_args!("what is left unneeded lies in segments that are still more than half needed"))?;

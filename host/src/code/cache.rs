@@ -4,6 +4,7 @@
 //! component, the rewriter's version, the engine's settings and the target. A MAC under a key of the
 //! store's covers its files and is checked before code is loaded.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -143,6 +144,26 @@ impl CodeCache {
     /// Whether there is an entry; it may still be found damaged.
     pub fn has(&self, key: &CodeKey) -> bool {
         self.entry(key).symlink_metadata().is_ok()
+    }
+
+    /// Removes every entry but these. Gives the bytes that the others take; with `dry_run` it only counts them.
+    pub fn retain(&self, keep: &HashSet<CodeKey>, dry_run: bool) -> Result<u64, CodeError> {
+        let keep: HashSet<PathBuf> = keep.iter().map(|key| self.entry(key)).collect();
+        let io = || CodeError::io(format!("clearing up {}", self.folder.display()));
+        let mut bytes = 0;
+        for entry in std::fs::read_dir(&self.folder).map_err(io())? {
+            let path = entry.map_err(io())?.path();
+            if !path.is_dir() || keep.contains(&path) {
+                continue;
+            }
+            for file in std::fs::read_dir(&path).map_err(io())? {
+                bytes += file.and_then(|file| file.metadata()).map_err(io())?.len();
+            }
+            if !dry_run {
+                remove_any(&path).map_err(io())?;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Loads an entry. One that is damaged is removed, to be made anew.

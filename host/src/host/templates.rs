@@ -1,5 +1,6 @@
 //! Components become templates: compiled, kept in the store, and made ready.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,7 +132,7 @@ impl Host {
 impl HostShared {
     /// Why a component did not start: that it begins with more memory than is allowed, where that is so.
     async fn memory_needed(&self, component: Vec<u8>, e: AgentError) -> AgentError {
-        if !matches!(e, AgentError::Instantiate(_)) {
+        if !matches!(e, AgentError::Instantiate(_) | AgentError::MemoryLimit { .. }) {
             return e;
         }
         let limit = self.options.memory.memory as u64;
@@ -148,6 +149,11 @@ impl HostShared {
     /// The keys of the components whose templates are in memory.
     pub fn template_keys(&self) -> Vec<code::CodeKey> {
         lock(&self.templates).values().map(|template| template.key).collect()
+    }
+
+    /// Removes all compiled code but that of these keys. Gives its bytes; with `dry_run` it only counts them.
+    pub fn retain_code(&self, keep: &HashSet<code::CodeKey>, dry_run: bool) -> Result<u64, AgentError> {
+        Ok(self.code.retain(keep, dry_run)?)
     }
 
     /// The key of a component's code, by the hash of its bytes.

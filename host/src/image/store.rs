@@ -512,6 +512,19 @@ impl ImageStore {
         self.remove_where(dry_run, |name| is_image(name) && !keep.contains(name))
     }
 
+    /// Removes what lies beside genesis images, but for those of these components' code.
+    pub(crate) fn retain_geneses(&self, keep: &HashSet<[u8; 32]>) -> Result<(), ImageError> {
+        let keep: HashSet<PathBuf> = keep.iter().map(|key| self.beside(&FlatName::Genesis(*key))).collect();
+        for entry in std::fs::read_dir(&self.folder).map_err(folder_failed(&self.folder))? {
+            let path = entry.map_err(folder_failed(&self.folder))?.path();
+            let is_beside = path.extension().is_some_and(|it| it == "about");
+            if is_beside && !keep.contains(&path) && !path.with_extension("flat").exists() {
+                std::fs::remove_file(&path).map_err(folder_failed(&self.folder))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The image files in the folder, those that were not changed for longest first, with the bytes that they take.
     pub(crate) fn files(&self) -> Result<Vec<(String, u64)>, ImageError> {
         use std::os::unix::fs::MetadataExt;

@@ -10,7 +10,7 @@ use zone_vfs::store::StoreError;
 
 use crate::agent::{Agent, AgentError};
 use crate::host::HostShared;
-use crate::image::{FlatName, Image, ImageStore, PAGE};
+use crate::image::{FlatName, Image, ImageStore, PAGE, PagesName};
 use crate::journal::{self, AgentAbout, GenerationAbout};
 
 /// Images that are to be made flat, behind the turns. Dropped, it forgets those that wait.
@@ -199,34 +199,38 @@ impl HostShared {
         lock(&self.flattening.0.queue).hurry -= 1;
     }
 
-    /// Removes the image files and components that no generation of any agent but these names. Gives the
-    /// bytes of the image files; with `dry_run` it only counts them.
-    pub fn reap_images(&self, but: &HashSet<AgentId>, dry_run: bool) -> Result<u64, AgentError> {
+    /// What the generations of all agents but these name; none where an agent is damaged, of which that cannot be known.
+    fn named_by_agents(&self, but: &HashSet<AgentId>) -> Result<Option<Named>, AgentError> {
         let store = self.store()?;
-        let (mut flats, mut pages) = (HashSet::new(), HashSet::new());
-        let mut components = HashSet::new();
+        let mut named = Named::default();
         for (_, id) in store.agents()?.into_iter().filter(|(_, id)| !but.contains(id)) {
             let agent = match store.look(id) {
-                // what it names cannot be known
-                Err(StoreError::DamagedAgent { .. }) => return Ok(0),
+                Err(StoreError::DamagedAgent { .. }) => return Ok(None),
                 agent => agent?,
             };
             let about: AgentAbout = journal::decode(&store.payload(&agent.about)?)?;
-            components.insert(about.component);
+            named.components.insert(about.component);
             for generation in &agent.generations {
-                flats.insert(FlatName::Generation(id.0, generation.number.0));
+                named.flats.insert(FlatName::Generation(id.0, generation.number.0));
                 let bytes = store.payload(&generation.about)?;
                 if bytes.is_empty() {
                     continue;
                 }
                 let about: GenerationAbout = journal::decode(&bytes)?;
-                components.insert(about.component);
+                named.components.insert(about.component);
                 if let Some(image) = about.image {
-                    flats.insert(image.base().clone());
-                    pages.extend(image.files().iter().copied());
+                    named.flats.insert(image.base().clone());
+                    named.pages.extend(image.files().iter().copied());
                 }
             }
         }
+        Ok(Some(named))
+    }
+
+    /// Removes the image files and components that no generation of any agent but these names. Gives the
+    /// bytes of the image files; with `dry_run` it only counts them.
+    pub fn reap_images(&self, but: &HashSet<AgentId>, dry_run: bool) -> Result<u64, AgentError> {
+        let Some(Named { mut flats, pages, components }) = self.named_by_agents(but)? else { return Ok(0) };
         for template in lock(&self.templates).values() {
             flats.insert(FlatName::Genesis(template.key));
         }
@@ -236,6 +240,28 @@ impl HostShared {
         }
         Ok(self.images.retain(&flats, &pages, dry_run)?)
     }
+
+    /// Removes the compiled code of components that no agent but these has, now or in a generation, and that are not in
+    /// memory. Gives its bytes; with `dry_run` it only counts them.
+    pub fn reap_code(&self, but: &HashSet<AgentId>, dry_run: bool) -> Result<u64, AgentError> {
+        let Some(named) = self.named_by_agents(but)? else { return Ok(0) };
+        let mut keep: HashSet<_> =
+            named.components.iter().map(|component| self.code_key(component)).collect();
+        keep.extend(self.template_keys());
+        let bytes = self.retain_code(&keep, dry_run)?;
+        if !dry_run {
+            self.images.retain_geneses(&keep)?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// What generations name.
+#[derive(Default)]
+struct Named {
+    flats: HashSet<FlatName>,
+    pages: HashSet<PagesName>,
+    components: HashSet<[u8; 32]>,
 }
 
 #[cfg(test)]

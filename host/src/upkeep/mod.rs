@@ -51,6 +51,8 @@ pub struct Reaped {
     /// Bytes of image files that were removed though generations name them, since the archive has them:
     /// there were more than [`image_cache`](crate::HostOptions::image_cache) allows.
     pub cached_bytes: u64,
+    /// Bytes of compiled code of components that no agent has any more.
+    pub code_bytes: u64,
 }
 
 impl Host {
@@ -121,12 +123,12 @@ impl HostShared {
         let report = self.store()?.reap(&policy, dry_run)?;
         let gone: HashSet<AgentId> = report.agents.iter().map(|(id, _)| *id).collect();
         // damage was told: what it hid may name any image
-        let image_bytes = if report.damage.is_empty() {
+        let (image_bytes, code_bytes) = if report.damage.is_empty() {
             let _alone = self.imaging.blocking_write();
             self.join_flattening();
-            self.reap_images(&gone, dry_run)?
+            (self.reap_images(&gone, dry_run)?, self.reap_code(&gone, dry_run)?)
         } else {
-            0
+            (0, 0)
         };
         if !dry_run {
             self.reap_derived();
@@ -136,7 +138,7 @@ impl HostShared {
             archived = self.archive_kept()?;
             cached_bytes = self.trim_images(self.options.image_cache)?;
         }
-        Ok(Reaped { store: report, image_bytes, archived, cached_bytes })
+        Ok(Reaped { store: report, image_bytes, archived, cached_bytes, code_bytes })
     }
 
     /// Old versions that agents have open while they sleep are kept: whoever gives versions back must know them.

@@ -463,7 +463,7 @@ fn one_version_is_forgotten_and_the_file_stays_with_its_neighbours() {
         let (version, current) = (before[1].0, before[3].0);
         // where it stands it cannot be forgotten, nor what never was
         let refused = forget_version(&a, file, current).unwrap_err();
-        assert!(refused.to_string().contains("stands at this version"), "{refused}");
+        assert!(refused.to_string().contains("stands at the content of this version"), "{refused}");
         assert!(forget_version(&a, file, Version(999)).is_err());
         let forgot = forget_version(&a, file, version).unwrap();
         assert_eq!((forgot.content.contents, forgot.content.bytes), (1, len as u64));
