@@ -205,9 +205,7 @@ impl Agent {
             return Err(no("its facts have no beginning"));
         };
         if !began.zones_as_in_base {
-            return Err(no(
-                "an operator, or who else it shares its zones with, had written to them since the generation before",
-            ));
+            return Err(no("an operator had written to its zones since the generation before"));
         }
         if began.has_connections {
             return Err(no("it began with connections of an earlier turn, which no generation keeps"));

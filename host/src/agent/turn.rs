@@ -168,6 +168,7 @@ impl Agent {
         }
         now.live.save().await?;
         self.hand_over_facts(&mut now)?;
+        now.live.store.data_mut().outside.end().map_err(AgentError::Outside)?;
         let (now, about) = self.capture(now, Start::Resumed).await?;
         let imaging = began.elapsed();
         // it has read what the guest has not

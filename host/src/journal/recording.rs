@@ -50,11 +50,13 @@ struct Turn {
 
 impl Turn {
     fn push(&mut self, entry: &Entry) -> Result<(), OutsideError> {
+        let before = self.pending.len();
         // appending to a vector does not fail
         if let Ok(longer) = postcard::to_extend(entry, std::mem::take(&mut self.pending)) {
             self.pending = longer;
         }
         if self.taken + self.pending.len() > MAX_FACTS {
+            self.pending.truncate(before);
             return Err(OutsideError::TooMuch { limit: MAX_FACTS });
         }
         Ok(())
@@ -151,6 +153,11 @@ impl Outside for Recording {
         piece.push(FACTS_VERSION);
         piece.extend_from_slice(&entries);
         Ok(piece)
+    }
+
+    fn end(&mut self) -> Result<(), OutsideError> {
+        self.turn = None;
+        Ok(())
     }
 }
 
@@ -261,5 +268,185 @@ impl Outside for Replaying {
             Some(left) => Err(self.differs(Some(&left), "the end of the turn".into())),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zone_vfs::id::{GenerationNumber, Inode};
+
+    use super::*;
+    use crate::journal::facts::{LISTED_CALLS, encode_began, read};
+    use crate::wasi::Start;
+
+    /// What a guest asks, one after the other.
+    #[derive(Clone, Copy)]
+    enum Ask {
+        Wall,
+        Monotonic,
+        Random(usize),
+        /// From its own zones.
+        Stat(u64),
+        /// From a shared one.
+        Shared(u64),
+    }
+
+    /// Asks, and gives what is told.
+    fn ask(outside: &mut dyn Outside, asks: &[Ask]) -> Result<Vec<Vec<u8>>, OutsideError> {
+        asks.iter()
+            .map(|ask| {
+                Ok(match *ask {
+                    Ask::Wall => outside.wall_clock()?.0.to_le_bytes().to_vec(),
+                    Ask::Monotonic => outside.monotonic()?.to_le_bytes().to_vec(),
+                    Ask::Random(len) => {
+                        let mut bytes = vec![0; len];
+                        outside.random(&mut bytes)?;
+                        bytes
+                    }
+                    Ask::Stat(inode) => {
+                        let asked = Call::Stat.at(0, Inode(inode));
+                        outside.note(asked, asked.digest)?;
+                        Vec::new()
+                    }
+                    Ask::Shared(inode) => {
+                        let asked = Call::Read.at(1, Inode(inode));
+                        if let Some(known) = outside.recall(asked)? {
+                            return Ok(known);
+                        }
+                        outside.record(asked, b"what others wrote")?;
+                        b"what others wrote".to_vec()
+                    }
+                })
+            })
+            .collect()
+    }
+
+    fn began() -> Began {
+        Began {
+            base: GenerationNumber(3),
+            zones_as_in_base: true,
+            has_connections: false,
+            tells_start: false,
+            start: Start::Resumed,
+            lifecycle: 7,
+            name: "a".into(),
+            seed: fresh_seed().unwrap(),
+            at: Timestamp(5),
+            max_memory: 1 << 20,
+            max_table: 10,
+        }
+    }
+
+    /// A turn that asks so, with a commit point behind each part; what it was told, and its entries.
+    fn recorded(parts: &[&[Ask]]) -> (Vec<Vec<u8>>, Began, Vec<Entry>) {
+        let began = began();
+        let mut recording = Recording::new(1_000);
+        recording.begin(&encode_began(&began).unwrap()).unwrap();
+        assert_eq!(recording.zone_time(), Timestamp(5));
+        let (mut told, mut entries) = (Vec::new(), Vec::new());
+        for part in parts {
+            told.extend(ask(&mut recording, part).unwrap());
+            entries.extend(read(&recording.take_facts().unwrap()).unwrap());
+        }
+        recording.end().unwrap();
+        assert!(!recording.is_noting() && recording.take_facts().unwrap().is_empty(), "of no turn");
+        let first = entries.remove(0);
+        assert_eq!(first, Entry::Began(Box::new(began.clone())));
+        (told, began, entries)
+    }
+
+    const ASKS: [Ask; 8] = [
+        Ask::Stat(1),
+        Ask::Wall,
+        Ask::Random(40),
+        Ask::Shared(2),
+        Ask::Stat(4),
+        Ask::Monotonic,
+        Ask::Random(3),
+        Ask::Stat(5),
+    ];
+
+    #[test]
+    fn a_turn_that_asks_the_same_is_told_the_same() {
+        let (told, began, entries) = recorded(&[&ASKS[..3], &[], &ASKS[3..]]);
+        let mut replaying = Replaying::new(&began, entries);
+        assert_eq!(ask(&mut replaying, &ASKS).unwrap(), told);
+        let wall = Timestamp(u64::from_le_bytes(told[1].clone().try_into().unwrap()));
+        assert_eq!(replaying.zone_time(), wall, "files have the time that was seen last");
+        replaying.end().unwrap();
+        let (other, ..) = recorded(&[&ASKS]);
+        assert_ne!(other[2], told[2], "each turn has a seed of its own");
+    }
+
+    #[test]
+    fn the_first_call_that_differs_is_named() {
+        let (_, began, entries) = recorded(&[&ASKS]);
+        let first = |asks: &[Ask], at_end: bool| {
+            let mut replaying = Replaying::new(&began, entries.clone());
+            let asked = ask(&mut replaying, asks);
+            match if at_end { asked.and_then(|_| replaying.end()) } else { asked.map(drop) } {
+                Err(OutsideError::Diverged(at)) => *at,
+                other => panic!("{other:?}"),
+            }
+        };
+        // another file, another call, another argument, one less, one more
+        let mut asks = ASKS;
+        asks[4] = Ask::Stat(9);
+        let at = first(&asks, false);
+        assert!(
+            at.call == 5 && at.recorded.starts_with("`stat` (") && at.replayed.starts_with("`stat` ("),
+            "{at}"
+        );
+        asks[4] = Ask::Monotonic;
+        let at = first(&asks, false);
+        assert!(
+            at.recorded.starts_with("`stat`") && at.replayed.starts_with("`monotonic-clock now`"),
+            "{at}"
+        );
+        let mut asks = ASKS;
+        asks[2] = Ask::Random(41);
+        assert_eq!(first(&asks, false).call, 3);
+        asks[2] = ASKS[2];
+        asks[3] = Ask::Shared(3);
+        assert_eq!(first(&asks, false).call, 4);
+        assert_eq!(first(&ASKS[..7], true).replayed, "the end of the turn");
+        let more: Vec<Ask> = ASKS.iter().copied().chain([Ask::Stat(6)]).collect();
+        assert_eq!(first(&more, false).recorded, "the end of the turn");
+    }
+
+    #[test]
+    fn calls_beyond_those_that_are_listed_are_compared_together() {
+        let many: Vec<Ask> = (0..LISTED_CALLS + 5_000).map(Ask::Stat).chain([Ask::Wall]).collect();
+        let (told, began, entries) = recorded(&[&many]);
+        assert!(entries.len() < LISTED_CALLS as usize + 5);
+        let mut replaying = Replaying::new(&began, entries.clone());
+        assert_eq!(ask(&mut replaying, &many).unwrap(), told);
+        replaying.end().unwrap();
+        let mut other = many;
+        other[LISTED_CALLS as usize + 4_500] = Ask::Stat(0);
+        let mut replaying = Replaying::new(&began, entries);
+        assert!(matches!(ask(&mut replaying, &other), Err(OutsideError::Diverged(_))));
+    }
+
+    #[test]
+    fn facts_are_limited_and_what_there_is_stays_whole() {
+        let mut recording = Recording::new(0);
+        recording.begin(&encode_began(&began()).unwrap()).unwrap();
+        let large = vec![7; 1 << 20];
+        let mut taken = 0;
+        let refused = loop {
+            match recording.record(Call::Read.plain(), &large) {
+                Ok(()) if taken == 5 => assert!(!recording.take_facts().unwrap().is_empty()),
+                Ok(()) => {}
+                Err(e) => break e,
+            }
+            taken += 1;
+        };
+        assert!(
+            matches!(refused, OutsideError::TooMuch { limit: MAX_FACTS }) && taken == 15,
+            "{taken}: {refused}"
+        );
+        let piece = recording.take_facts().unwrap();
+        assert_eq!(read(&piece).unwrap().len(), 9);
     }
 }

@@ -59,7 +59,8 @@ pub trait Outside: Send {
         Ok(())
     }
 
-    /// The turn has come to its end.
+    /// The turn has come to its end, and its facts have been taken: what is asked from here on is of no turn. One that is
+    /// taken again is told whether anything is left that it did not ask.
     fn end(&mut self) -> Result<(), OutsideError> {
         Ok(())
     }

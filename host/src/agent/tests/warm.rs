@@ -9,7 +9,7 @@ use super::super::Live;
 use super::super::warm::{Budget, Taken, Warm};
 use crate::code::SlotEngine;
 use crate::component::{Variant, rewrite};
-use crate::image::{FlatName, Image, ImageStore, PAGE};
+use crate::image::{DifferentPage, FlatName, Image, ImageStore, PAGE};
 use crate::wasi::GuestState;
 
 /// Memory enough to be mapped, and a global.
@@ -156,4 +156,20 @@ async fn a_slot_that_was_made_ready_for_another_image_holds_nothing_of_it() {
         let found: Vec<_> = (6..bytes.len()).filter(|at| bytes[*at] != 0).collect();
         assert_eq!(found, [PAGE * (1 + number)]);
     }
+}
+
+#[tokio::test]
+async fn memories_are_compared_with_an_image_page_by_page() {
+    let bed = Bed::new();
+    let (one, other) = (bed.image(0).await, bed.image(1).await);
+    let mut live = bed.slot().await;
+    live.restore(&one, GuestState::default()).await.unwrap();
+    // SAFETY: the instance is owned here, and no call of it is under way.
+    let differs = |live: &Live, image: &Image| unsafe { image.first_difference(&live.memories).unwrap() };
+    assert_eq!(differs(&live, &one), None);
+    let at = |page: u64| Some(DifferentPage { memory: 0, offset: page * PAGE as u64 });
+    assert_eq!(differs(&live, &other), at(1));
+    // SAFETY: the same.
+    unsafe { (*live.memories[0].page_mut(63))[PAGE - 1] = 1 };
+    assert_eq!(differs(&live, &one), at(63));
 }
