@@ -161,9 +161,20 @@ pub(super) fn look_at(
     key: &[u8; 32],
     options: &SegmentOptions,
 ) -> Result<Found, SegmentError> {
+    look_at_start(device, number, u64::MAX, key, options)
+}
+
+/// As [`look_at`], as if the file ended at `limit` bytes.
+pub(super) fn look_at_start(
+    device: &dyn Device,
+    number: u32,
+    limit: u64,
+    key: &[u8; 32],
+    options: &SegmentOptions,
+) -> Result<Found, SegmentError> {
     let path = path(number);
     let file = device.open(&path, Caching::Cached).map_err(io_error(&path))?;
-    let len = file.len().map_err(io_error(&path))?;
+    let len = file.len().map_err(io_error(&path))?.min(limit);
     if len > MAX_SEGMENT_FILE {
         return Err(SegmentError::Damaged {
             file: path,

@@ -74,8 +74,9 @@ impl Segments {
         Ok(hash)
     }
 
-    /// Reads every frame of a segment. What is written while it is read can look torn: where something looks
-    /// wrong in the segment that is written, it is read once more while nobody writes, and that counts.
+    /// Reads every frame of a segment. Of the segment that is written, only what the file is known to have: behind
+    /// that a write goes on, or was refused half-way. Where something looks wrong in it, it is read once more while
+    /// nobody writes, and that counts.
     ///
     /// # Errors
     ///
@@ -92,7 +93,11 @@ impl Segments {
 
     fn check_file(&self, number: u32, known: Known) -> Result<Checked, ChunkError> {
         let mut checked = Checked { file: path(number), ..Checked::default() };
-        let found = match open::look_at(&*self.device, number, &self.key, &self.options) {
+        if known.written == Some(0) {
+            return Ok(checked);
+        }
+        let limit = known.written.unwrap_or(u64::MAX);
+        let found = match open::look_at_start(&*self.device, number, limit, &self.key, &self.options) {
             Ok(found) => found,
             Err(e) if e.is_shortage() => return Err(e.into()),
             Err(e) => {
@@ -186,18 +191,21 @@ struct Known {
     is_full: bool,
     /// It was torn by a crash, and there was no room to write a footer that says what reads.
     is_unsealed: bool,
+    /// How many bytes the file has, where it is the one that is written.
+    written: Option<u64>,
     /// How many frames it has at least.
     frames: Option<u64>,
 }
 
 impl State {
     fn known_of(&self, number: u32) -> Known {
-        let written = self.writer.as_ref().filter(|it| it.number == number).map(Writer::frames_in_file);
+        let writer = self.writer.as_ref().filter(|it| it.number == number);
         let unsealed = self.unsealed.get(&number).copied();
         Known {
             is_full: self.full.contains_key(&number),
             is_unsealed: unsealed.is_some(),
-            frames: written.or(unsealed),
+            written: writer.map(|it| it.written),
+            frames: writer.map(Writer::frames_in_file).or(unsealed),
         }
     }
 }

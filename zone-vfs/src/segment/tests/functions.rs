@@ -74,6 +74,21 @@ fn a_flush_with_nothing_new_does_nothing() {
 }
 
 #[test]
+fn what_waits_to_be_written_is_no_damage() {
+    let device = Simulated::new(1);
+    let segments = start(&device);
+    // the first stays in memory, and the file is empty; later ones begin segments of their own
+    for number in 0..60 {
+        segments.put(FrameKind::Chunk, &content(number, 700)).unwrap();
+        for (file, _) in segments.files() {
+            let checked = segments.check(file).unwrap();
+            assert_eq!((checked.reason, checked.unreadable.len()), (None, 0), "{number}: {}", checked.file);
+        }
+    }
+    assert!(segments.files().len() > 1);
+}
+
+#[test]
 fn opening_after_a_clean_end_reads_footers_only() {
     let device = Simulated::new(1);
     for life in 0..3 {
