@@ -80,7 +80,7 @@ impl Writer {
         let begun = self.disk.begin(TurnStyle::Transaction, b"event").and_then(|_| self.write());
         match begun {
             Ok(()) => {
-                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT] };
+                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT], on: None };
                 self.disk.end(b"reply", Some(generation), Box::new(|result| done(result.map(|_| ()))));
             }
             Err(e) => done(Err(e)),
@@ -298,7 +298,7 @@ fn million(bench: &mut Bench, tmp: &Path, files: u64) -> anyhow::Result<()> {
         });
         bench.flow("snapshot, durable", &subject, |n| {
             each(n, &mut || {
-                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT] };
+                let generation = NewGeneration { cause: Cause::Turn, about: vec![7; ABOUT], on: None };
                 zone_vfs::store::wait(|done| writer.disk.mark(generation, done))?;
                 Ok(())
             })

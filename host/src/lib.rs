@@ -51,7 +51,7 @@ pub mod wasi;
 mod wit;
 
 pub use agent::{Agent, AgentError, AgentLimits, AgentName, Event};
-pub use host::{AgentOptions, Host, HostOptions, ProcessLimit};
+pub use host::{AgentOptions, Host, HostOptions, ImagePolicy, ProcessLimit};
 pub use zone_vfs;
 
 /// The examples of the documents, compiled as tests.

@@ -34,6 +34,7 @@
 mod archive;
 mod backups;
 mod bed;
+mod behind;
 mod composed;
 mod continuity;
 mod crowd;

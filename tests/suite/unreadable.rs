@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use dormouse::agent::{RunOptions, TurnReport};
 use dormouse::wasi::{Input, Stdio};
-use dormouse::{Agent, AgentError, Event, Host};
+use dormouse::{Agent, AgentError, Event, Host, HostOptions, ImagePolicy};
 
 use crate::bed::{Bed, Running, run};
 
@@ -32,8 +32,9 @@ fn cut_off(file: &PathBuf) {
     File::options().write(true).open(file).and_then(|file| file.set_len(4096)).expect("cut off");
 }
 
+/// Each turn ends with an image: otherwise memory that cannot be read is made again by running turns.
 fn host(bed: &Bed) -> Host {
-    Host::open(bed.options()).expect("the host")
+    Host::open(HostOptions { images: ImagePolicy::EVERY_TURN, ..bed.options() }).expect("the host")
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Dormouse {
 
     /// Makes a generation of what stands now.
     fn mark(&self) -> anyhow::Result<GenerationNumber> {
-        let generation = NewGeneration { cause: Cause::Operated, about: Vec::new() };
+        let generation = NewGeneration { cause: Cause::Operated, about: Vec::new(), on: None };
         Ok(wait(|done| self.disk.mark(generation, done))?)
     }
 }

@@ -39,9 +39,8 @@ impl Agent {
         let mut running = self.enter().await?;
         let mut about = self.about()?;
         (about.max_memory, about.max_cpu) = (limits.memory, limits.cpu);
-        let head = self.disk.generation(self.disk.head())?;
         let needed = if about.world == World::Agent {
-            self.generation_about(&head)?.image.map_or(0, |image| image.bytes())
+            self.completed(&mut running, self.disk.head()).await?.image.map_or(0, |image| image.bytes())
         } else {
             0
         };

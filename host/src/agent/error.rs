@@ -127,6 +127,22 @@ pub enum AgentError {
         /// Which.
         generation: GenerationNumber,
     },
+    /// The memory of a generation is that of an earlier one with the turns since run again, and these come to something
+    /// else: it cannot be had. The agent stands where it stood.
+    #[error(
+        "the memory of generation {generation} cannot be made again from that of generation {last}: turn {turn} does not \
+         come to what it did: {reason}; `dormouse rewind AGENT {last}` goes back to where it can be had"
+    )]
+    NotMadeAgain {
+        /// Which.
+        generation: GenerationNumber,
+        /// The first turn that differs.
+        turn: Turn,
+        /// How.
+        reason: String,
+        /// The generation before these turns, whose memory is kept.
+        last: GenerationNumber,
+    },
     /// A page of the memory image could not be read while the guest ran, or was not what it had been. Nothing of the turn
     /// took effect.
     #[error(

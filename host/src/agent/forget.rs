@@ -22,6 +22,8 @@ impl Agent {
     /// [`crate::Host::forget`] erases it from the store's files, too.
     pub(crate) async fn forget(&self, what: &Forget, path: &str) -> Result<Forgot, AgentError> {
         let mut running = self.enter().await?;
+        // what it is made of may go
+        self.completed(&mut running, self.disk.head()).await?;
         let _imaging = self.host.imaging.read().await;
         *running = None;
         // what else the agent has open outlives this
@@ -38,7 +40,7 @@ impl Agent {
         if would.is_done {
             return Ok(would);
         }
-        let generation = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
+        let generation = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)?, on: None };
         // what was derived from the content goes before anybody is told that it is forgotten
         let (host, id) = (self.host.clone(), self.id());
         threads::run(move || host.purge_derived(id)).await??;

@@ -6,6 +6,7 @@ use zone_vfs::contract::ZoneKind;
 use zone_vfs::id::GenerationNumber;
 use zone_vfs::store::{Cause, Disk, Done, NewAgent, NewGeneration, Store, StoreError, TurnStyle};
 
+use super::behind::SinceImage;
 use super::standing::Identity;
 use super::template::Genesis;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
@@ -66,6 +67,11 @@ impl Agent {
     }
 
     async fn bring_in(&self, running: &mut Option<Running>) -> Result<Resumed, AgentError> {
+        let head = self.disk.head();
+        if running.is_none() && self.disk.generation(head)?.on.is_some() {
+            // the host ended before an image was taken
+            self.completed(running, head).await?;
+        }
         if let Some(now) = running {
             let memory = now.image.reference().bytes();
             return Ok(Resumed {
@@ -104,6 +110,10 @@ impl Agent {
             cpu_time: standing.agent.cpu_time,
             to_tell: standing.template.optional.resumed,
             populate: Some(populate),
+            at: standing.number,
+            stands: true,
+            since: SinceImage::none(standing.number),
+            host: self.host.clone(),
             disk: self.disk.clone(),
             _in_memory: in_memory,
         });
@@ -166,7 +176,7 @@ impl Agent {
         generation.handles = genesis.handles;
         generation.starts += 1;
         let outcome = journal::encode(&OutcomeRecord::Reply(Vec::new()))?;
-        let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)? };
+        let new = NewGeneration { cause: Cause::Created, about: journal::encode(&generation)?, on: None };
         self.before_forgetting().await?;
         let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(new), done)).await?;
         self.host.archive_later(&self.disk, number);
@@ -176,10 +186,11 @@ impl Agent {
     /// Writes a generation and drops the instance. Waits for a turn that is going on.
     pub async fn pause(&self) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
+        self.completed(&mut running, self.disk.head()).await?;
         let _imaging = self.host.imaging.read().await;
         let (about, image) = self.newest_head().await?;
         // every turn ends with an image: what stands in memory now is what the head's image holds
-        let paused = NewGeneration { cause: Cause::Paused, about: journal::encode(&about)? };
+        let paused = NewGeneration { cause: Cause::Paused, about: journal::encode(&about)?, on: None };
         let number = await_done(&self.disk, |done| self.disk.mark(paused, done)).await?;
         *running = None;
         if let Some(image) = image {
@@ -211,13 +222,16 @@ impl Agent {
 
     /// Makes a generation of what the operator has written to the zones.
     async fn mark_operated(&self) -> Result<GenerationNumber, AgentError> {
+        let head = self.disk.generation(self.disk.head())?;
         let about = match self.newest_head().await {
             Ok((about, _)) => about,
             // it names what the head names: whoever goes back to an earlier one needs no more
             Err(e) if e.is_lost_image() => self.generation_about(&self.disk.generation(self.disk.head())?)?,
             Err(e) => return Err(e),
         };
-        let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)? };
+        // its memory is the same, and made of the same
+        let on = head.on.map(|_| head.number);
+        let now = NewGeneration { cause: Cause::Operated, about: journal::encode(&about)?, on };
         Ok(await_done(&self.disk, |done| self.disk.mark(now, done)).await?)
     }
 
@@ -282,7 +296,7 @@ impl Agent {
     /// `to`; episodic memory and logs stay as they are now.
     pub async fn rewind(&self, to: GenerationNumber) -> Result<GenerationNumber, AgentError> {
         let mut running = self.enter().await?;
-        let mut about = self.generation_about(&self.disk.generation(to)?)?;
+        let mut about = self.completed(&mut running, to).await?;
         self.expect_component(&about).await?;
         let _imaging = self.host.imaging.read().await;
         if !self.disk.stands_at_head() {
@@ -318,9 +332,10 @@ impl Agent {
         if names.len() > MAX_FORKS {
             return Err(AgentError::TooManyForks { found: names.len(), limit: MAX_FORKS });
         }
-        let running = self.enter().await?;
-        if let Some(at) = at {
-            self.expect_component(&self.generation_about(&self.disk.generation(at)?)?).await?;
+        let mut running = self.enter().await?;
+        let about = self.completed(&mut running, at.unwrap_or(self.disk.head())).await?;
+        if at.is_some() {
+            self.expect_component(&about).await?;
         }
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;

@@ -104,6 +104,17 @@ impl Live {
         let as_large = self.fits_exactly(image);
         // SAFETY: this instance is owned here, and no call of it is under way.
         let mask = unsafe { image.map_over(&self.memories, self.ready())? };
+        self.surround(state)?;
+        if as_large && mask == 0 {
+            // sizes and globals are as they were loaded when the instance was made ready
+            return Ok(());
+        }
+        self.load(mask).await?;
+        if self.is_unreadable() { Err(AgentError::Image(image.unreadable())) } else { Ok(()) }
+    }
+
+    /// Puts it into other surroundings, as it stands.
+    pub fn surround(&mut self, state: GuestState) -> Result<(), AgentError> {
         let tables = self.store.data().limits.tables;
         *self.store.data_mut() = state;
         self.store.data_mut().memories.clone_from(&self.memories);
@@ -114,12 +125,7 @@ impl Live {
             return Err(AgentError::MemoryLimit { needed: needed as u64, limit: limits.memory as u64 });
         }
         self.store.set_epoch_deadline(1);
-        if as_large && mask == 0 {
-            // sizes and globals are as they were loaded when the instance was made ready
-            return Ok(());
-        }
-        self.load(mask).await?;
-        if self.is_unreadable() { Err(AgentError::Image(image.unreadable())) } else { Ok(()) }
+        Ok(())
     }
 
     /// Whether it is known that a page of its memory could not be read, so that nothing it did may be committed.

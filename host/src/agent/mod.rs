@@ -5,6 +5,7 @@
 //! - `template` is what all agents of one component share: code, genesis image, warm slots.
 
 mod audit;
+mod behind;
 mod bindings;
 mod bounds;
 mod error;
@@ -51,6 +52,7 @@ pub use self::turn::{Event, MAX_EVENT_ID, MAX_PAYLOAD, TurnReport};
 pub use self::upgrade::{HandOver, MAX_STATE, UpgradeOptions, Upgraded};
 pub use self::zones::{MountOption, ZoneOption, ZoneOptionError, default_zones};
 
+pub(crate) use self::behind::SinceImage;
 pub(crate) use self::bindings::link_lifecycle;
 pub(crate) use self::generation::await_done;
 pub(crate) use self::instance::Live;
@@ -76,12 +78,27 @@ pub(crate) struct Running {
     pub to_tell: bool,
     /// Pages that its first turn is likely to write to, until it takes it.
     pub populate: Option<Arc<[PageRun]>>,
+    /// The generation that it stands at, or whose turn goes on.
+    pub at: GenerationNumber,
+    /// It stands there: no call of it is under way, and none has failed.
+    pub stands: bool,
+    pub since: SinceImage,
+    pub host: Arc<HostShared>,
     pub disk: Arc<Disk>,
     pub _in_memory: InMemory,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.stands && self.since.turns > 0 && self.disk.head() == self.at && !std::thread::panicking() {
+            // so that nothing is run again when it comes back. Not while images are reaped, for which nobody waits here
+            let host = self.host.clone();
+            if let Ok(_imaging) = host.imaging.try_read()
+                && let Err(e) = self.complete()
+            {
+                tracing::debug!("an image of an agent that falls asleep: {}", zone_vfs::told(&e));
+            }
+        }
         // within a turn that fails this is refused, and the zones are taken back as a whole
         match self.disk.release() {
             Ok(()) | Err(StoreError::Busy) => {}

@@ -5,16 +5,18 @@
 //! Nothing of it stays, and nothing happens outside.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zone_vfs::id::{GenerationNumber, Turn};
-use zone_vfs::store::{Cause, Generation, MAX_REASON, NewGeneration, Outcome, TurnRecord, TurnStyle};
+use zone_vfs::store::{Cause, Disk, Generation, MAX_REASON, NewGeneration, Outcome, TurnRecord, TurnStyle};
 
 use super::generation::await_done;
+use super::standing::Identity;
 use super::turn::call_agent;
 use super::{Agent, AgentError, Event, Live};
 use crate::code::metered;
-use crate::image::DifferentPage;
+use crate::image::{DifferentPage, Image};
 use crate::journal::facts::{Began, Entry, read};
 use crate::journal::{self, EventRecord, GenerationAbout, OutcomeRecord, Replaying};
 use crate::wasi::{Divergence, GuestState, MemoryLimits, OutsideError};
@@ -91,11 +93,20 @@ pub struct Replay {
 }
 
 /// A turn with all that its replay needs.
-struct Recorded {
-    record: TurnRecord,
-    event: Event,
-    began: Box<Began>,
-    entries: Vec<Entry>,
+pub(super) struct Recorded {
+    pub record: TurnRecord,
+    pub event: Event,
+    pub began: Box<Began>,
+    pub entries: Vec<Entry>,
+}
+
+/// What came of a turn that was taken again.
+pub(super) struct Taken {
+    /// Where it wrote.
+    pub disk: Arc<Disk>,
+    pub called: Result<Result<Vec<u8>, String>, AgentError>,
+    /// How long the guest's code took.
+    pub took: Duration,
 }
 
 impl Agent {
@@ -107,13 +118,14 @@ impl Agent {
     ///
     /// [`AgentError::NoReplay`] where the turn has no facts, or not all that it depends on is recorded or kept.
     pub async fn replay(&self, turn: Turn, cancel: impl Future<Output = ()>) -> Result<Replay, AgentError> {
-        let Recorded { record, event, began, entries } = self.recorded(turn)?;
+        let recorded = self.recorded(turn)?;
+        let Recorded { record, began, entries, .. } = &recorded;
         let no = |reason: String| AgentError::NoReplay { turn, reason };
         let base = self
             .disk
             .generation(began.base)
             .map_err(|_| no(format!("generation {}, from which it began, is not kept", began.base)))?;
-        let about = self.generation_about(&base)?;
+        let about = self.completed(&mut None, base.number).await?;
         self.expect_component(&about).await?;
         let reference = about.image.as_ref().ok_or(AgentError::NoMemory { generation: base.number })?;
         let image = self.host.open_image(&self.disk, base.number, reference).await?;
@@ -121,36 +133,11 @@ impl Agent {
         let identity = self.identity()?;
         let limits = MemoryLimits::new(bytes(began.max_memory), bytes(began.max_table));
         let (mut live, _) = template.slot(&image, limits, &self.host).await?;
-        let disk = self.disk.rehearse(base.number, turn)?;
         let calls = entries.iter().map(calls_of).sum();
         let facts = entries.iter().filter(|entry| matches!(entry, Entry::Told(..))).count() as u64;
-        let mut state = GuestState {
-            outside: Box::new(Replaying::new(&began, entries)),
-            limits,
-            ..self.state(&identity, &about, 0)
-        };
-        state.lifecycle.generation = began.lifecycle;
-        state.lifecycle.start = began.start;
-        state.lifecycle.name.clone_from(&began.name);
-        state.attach(disk.clone(), &identity.mounts, false)?;
-        live.restore(&image, state).await?;
-        disk.begin(TurnStyle::Transaction, &self.disk.payload(&record.event)?)?;
-        let started = Instant::now();
-        let limit = self.host.options.turn_time;
-        let called = {
-            let time = live.begin_call(identity.cpu_time);
-            let call = metered(time, call_agent(&mut live, event, began.tells_start));
-            tokio::select! {
-                called = call => called,
-                () = cancel => return Err(AgentError::Cancelled),
-                () = tokio::time::sleep(limit) => return Err(AgentError::Timeout(limit)),
-            }
-        };
-        let took = started.elapsed();
-        let called = match called {
-            Ok(reply) => live.store.data_mut().outside.end().map(|()| reply).map_err(AgentError::Outside),
-            failed => failed,
-        };
+        let style = TurnStyle::Transaction;
+        let taken = self.take_again(&mut live, Some(&image), &identity, &recorded, style, cancel);
+        let Taken { disk, called, took } = taken.await?;
         if live.is_unreadable() {
             return Err(AgentError::Image(image.unreadable()));
         }
@@ -169,7 +156,7 @@ impl Agent {
                     let made = { made }.find(|it| it.turn == turn && it.cause == Cause::Turn);
                     if let Some(made) = made {
                         replay.differences.extend(self.compare(live, &disk, &made).await?);
-                        replay.compared = true;
+                        replay.compared = made.on.is_none();
                     }
                 }
             }
@@ -177,8 +164,55 @@ impl Agent {
         Ok(replay)
     }
 
+    /// Takes a turn again on an instance that stands as the agent did before it, or that is brought there from `over`;
+    /// its files are those of the generation that it began from, of a disk that only rehearses.
+    pub(super) async fn take_again(
+        &self,
+        live: &mut Live,
+        over: Option<&Image>,
+        identity: &Identity,
+        Recorded { record, event, began, entries }: &Recorded,
+        style: TurnStyle,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<Taken, AgentError> {
+        let disk = self.disk.rehearse(began.base, record.turn)?;
+        let about = self.generation_about(&self.disk.generation(began.base)?)?;
+        let limits = MemoryLimits::new(bytes(began.max_memory), bytes(began.max_table));
+        let mut state = GuestState {
+            outside: Box::new(Replaying::new(began, entries.iter().cloned())),
+            limits,
+            ..self.state(identity, &about, 0)
+        };
+        state.lifecycle.generation = began.lifecycle;
+        state.lifecycle.start = began.start;
+        state.lifecycle.name.clone_from(&began.name);
+        state.attach(disk.clone(), &identity.mounts, false)?;
+        match over {
+            Some(image) => live.restore(image, state).await?,
+            None => live.surround(state)?,
+        }
+        disk.begin(style, &self.disk.payload(&record.event)?)?;
+        let started = Instant::now();
+        let limit = self.host.options.turn_time;
+        let called = {
+            let time = live.begin_call(identity.cpu_time);
+            let call = metered(time, call_agent(live, event.clone(), began.tells_start));
+            tokio::select! {
+                called = call => called,
+                () = cancel => return Err(AgentError::Cancelled),
+                () = tokio::time::sleep(limit) => return Err(AgentError::Timeout(limit)),
+            }
+        };
+        let took = started.elapsed();
+        let called = match called {
+            Ok(reply) => live.store.data_mut().outside.end().map(|()| reply).map_err(AgentError::Outside),
+            failed => failed,
+        };
+        Ok(Taken { disk, called, took })
+    }
+
     /// The turn, if all is recorded that its replay needs.
-    fn recorded(&self, turn: Turn) -> Result<Recorded, AgentError> {
+    pub(super) fn recorded(&self, turn: Turn) -> Result<Recorded, AgentError> {
         let no = |reason: &str| AgentError::NoReplay { turn, reason: reason.into() };
         let record = self.disk.history_after(Turn(turn.0.saturating_sub(1)), 1)?.into_iter().next();
         let record = record
@@ -213,7 +247,7 @@ impl Agent {
         Ok(Recorded { record, event, began, entries })
     }
 
-    fn outcomes(
+    pub(super) fn outcomes(
         &self,
         called: Result<Result<Vec<u8>, String>, AgentError>,
         recorded: &Outcome,
@@ -237,12 +271,12 @@ impl Agent {
     async fn compare(
         &self,
         mut live: Live,
-        disk: &std::sync::Arc<zone_vfs::store::Disk>,
+        disk: &Arc<Disk>,
         made: &Generation,
     ) -> Result<Vec<Difference>, AgentError> {
         let mut found = Vec::new();
         live.save().await?;
-        let generation = NewGeneration { cause: Cause::Turn, about: Vec::new() };
+        let generation = NewGeneration { cause: Cause::Turn, about: Vec::new(), on: None };
         await_done(disk, |done| disk.end(&[], Some(generation), done)).await?;
         for zone in self.disk.differences_to(made.number, disk)? {
             if let Some(first) = zone.files.first() {

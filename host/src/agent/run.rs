@@ -193,7 +193,8 @@ impl Agent {
                     next_start: Start::Resumed,
                 };
                 let outcome = journal::encode(&OutcomeRecord::Exit(status))?;
-                let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
+                let generation =
+                    NewGeneration { cause: Cause::Turn, about: journal::encode(&about)?, on: None };
                 self.before_forgetting().await?;
                 let number =
                     await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;

@@ -148,6 +148,7 @@ mod tests {
             roots: Vec::new(),
             attachment: None,
             is_pinned: false,
+            on: None,
         };
         all.iter().map(made).collect()
     }

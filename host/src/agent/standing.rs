@@ -23,6 +23,8 @@ pub(crate) struct Place {
     unreadable: AtomicBool,
     /// It is known not to have been moved. Told only by who is at the agent, whom a move waits for.
     is_here: AtomicBool,
+    /// An image is being taken behind its turns.
+    imaging: AtomicBool,
     /// The events that were answered, once that has been asked.
     seen: Mutex<Option<Seen>>,
 }
@@ -41,6 +43,16 @@ impl Place {
     /// Whether that was noted since this was asked last.
     pub fn take_unreadable(&self) -> bool {
         self.unreadable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes that an image is taken behind the turns; false where one is already.
+    pub fn begin_imaging(&self) -> bool {
+        !self.imaging.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that it has been.
+    pub fn end_imaging(&self) {
+        self.imaging.store(false, Ordering::Release);
     }
 
     /// Whether the agent is known not to have been moved, for who is at it.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use zone_vfs::id::{GenerationNumber, Turn};
 use zone_vfs::store::{Cause, NewGeneration, TurnStyle};
 
+use super::behind::SinceImage;
 use super::bindings::{AgentWorld, WitEvent};
 use super::generation::await_done;
 use super::{Agent, AgentError, Live, Running, Template};
@@ -110,20 +111,24 @@ impl Agent {
             kind: event.kind.clone(),
             payload: event.payload.clone(),
         };
-        let began = journal::facts::encode_began(&self.begins(now)?)?;
+        let began = self.begins(now)?;
+        let can_be_replayed = began.zones_as_in_base && !began.has_connections;
+        let began = journal::facts::encode_began(&began)?;
+        now.stands = false;
         now.live.store.data_mut().outside.begin(&began).map_err(AgentError::Outside)?;
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
         let id = event.id.clone();
         let limit = self.host.options.turn_time;
+        let time = now.live.begin_call(now.cpu_time);
         let called = {
-            let time = now.live.begin_call(now.cpu_time);
-            let call = metered(time, call_handle(now, event));
+            let call = metered(time.clone(), call_handle(now, event));
             tokio::select! {
                 result = call => result,
                 () = &mut cancel => Err(AgentError::Cancelled),
                 () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
             }
         };
+        now.since.computed += time.used();
         // a turn that has come to its end is looked at behind it, beside what others do
         let looked_at = running.as_ref().filter(|now| called.is_err() || now.live.is_unreadable());
         if let Some(e) = looked_at.and_then(|now| self.unreadable(now)) {
@@ -133,7 +138,7 @@ impl Agent {
             Ok(reply) => reply,
             Err(e) => return Err(self.fail(&mut running, e).await),
         };
-        match self.commit(&mut running, &reply).await {
+        match self.commit(&mut running, &reply, can_be_replayed).await {
             Ok((generation, imaging)) => {
                 self.note_answered(&id, turn);
                 Ok(TurnReport { turn, generation, reply, took: started.elapsed(), imaging, repeated: false })
@@ -150,11 +155,12 @@ impl Agent {
         Err(AgentError::World { agent: self.disk.info()?.name, found: found.name(), wanted })
     }
 
-    /// The turn's end: the image, and then one commit that ties everything together.
+    /// The turn's end: the image, where it is to have one, and then one commit that ties everything together.
     async fn commit(
         &self,
         running: &mut Option<Running>,
         reply: &Result<Vec<u8>, String>,
+        can_be_replayed: bool,
     ) -> Result<(GenerationNumber, Duration), AgentError> {
         let Some(mut now) = running.take() else {
             return Err(AgentError::Task("the agent is not running at its turn's end".into()));
@@ -162,15 +168,26 @@ impl Agent {
         // no image file is reaped between the image and the commit that names it
         let _imaging = self.host.imaging.read().await;
         let began = Instant::now();
-        let head = FlatName::Generation(self.disk.id().0, self.disk.head().0);
-        if let Some(flat) = self.host.images.rebase(&now.image, &head)? {
-            now.image = flat;
-        }
         now.live.save().await?;
+        let with_image = self.ends_with_image(&now, can_be_replayed);
         self.hand_over_facts(&mut now)?;
         now.live.store.data_mut().outside.end().map_err(AgentError::Outside)?;
-        let (now, about) = self.capture(now, Start::Resumed).await?;
-        let imaging = began.elapsed();
+        let on = if with_image { None } else { Some(self.disk.head()) };
+        let (mut now, about) = if with_image {
+            let imaged = FlatName::Generation(self.disk.id().0, now.since.imaged.0);
+            if let Some(flat) = self.host.images.rebase(&now.image, &imaged)? {
+                now.image = flat;
+            }
+            self.capture(now, Start::Resumed).await?
+        } else {
+            if let Some(e) = self.unreadable(&now) {
+                return Err(e);
+            }
+            self.host.images.count_written(&now.live.memories)?;
+            let about = now.about(None, Start::Resumed);
+            (now, about)
+        };
+        let imaging = if with_image { began.elapsed() } else { Duration::ZERO };
         // it has read what the guest has not
         if now.live.is_unreadable()
             && let Some(e) = self.unreadable(&now)
@@ -182,15 +199,23 @@ impl Agent {
             Err(text) => OutcomeRecord::Refused(text.clone()),
         };
         let outcome = journal::encode(&outcome)?;
-        let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)? };
+        let generation = NewGeneration { cause: Cause::Turn, about: journal::encode(&about)?, on };
         self.before_forgetting().await?;
         let number = await_done(&self.disk, |done| self.disk.end(&outcome, Some(generation), done)).await?;
-        let above = self.host.flatten_above(&now.image);
-        self.host.flatten_later(self, number, &now.image, above, When::Quiet);
         self.host.note_parked(self, now.live.private_bytes());
-        self.stands(&now.image, number, about);
-        if let Some(standing) = self.place.standing(number) {
-            standing.template.note_written(&now.image);
+        (now.at, now.stands) = (number, true);
+        if with_image {
+            now.since = SinceImage::none(number);
+            let above = self.host.flatten_above(&now.image);
+            self.host.flatten_later(self, number, &now.image, above, When::Quiet);
+            self.stands(&now.image, number, about);
+            if let Some(standing) = self.place.standing(number) {
+                standing.template.note_written(&now.image);
+            }
+        } else {
+            now.since.turns += 1;
+            self.host.note_generation(number);
+            self.image_when_due(&now);
         }
         *running = Some(now);
         Ok((number, imaging))
@@ -230,17 +255,7 @@ impl Agent {
             let flat = FlatName::Generation(agent, next.0);
             // SAFETY: the instance is owned here, and no call of it is under way.
             let image = unsafe { images.capture(&now.live.memories, &now.image, agent, &flat)? };
-            let state = now.live.store.data_mut();
-            let about = GenerationAbout {
-                component: now.component,
-                component_name: Some(now.component_name.clone()),
-                layout: crate::component::LAYOUT_VERSION,
-                image: Some(image.reference().clone()),
-                handles: state.table.detached(),
-                monotonic: state.outside.now(),
-                starts: now.starts,
-                next_start,
-            };
+            let about = now.about(Some(&image), next_start);
             now.image = image;
             Ok::<_, AgentError>(Ok((now, about)))
         };

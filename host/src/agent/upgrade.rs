@@ -226,7 +226,7 @@ impl Agent {
             starts: head.starts + 1,
             next_start: Start::Upgraded,
         };
-        let generation = NewGeneration { cause: Cause::Upgraded, about: journal::encode(&about)? };
+        let generation = NewGeneration { cause: Cause::Upgraded, about: journal::encode(&about)?, on: None };
         let (outcome, agent) = (journal::encode(&OutcomeRecord::Upgraded)?, journal::encode(agent)?);
         self.before_forgetting().await?;
         let commit = |done| self.disk.end_as(&outcome, Some(generation), Some(&agent), done);

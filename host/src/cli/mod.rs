@@ -36,7 +36,7 @@ use zone_vfs::store::StoreError;
 
 use self::args::{Arguments, Command, CompileArguments};
 use crate::code::{COMPILER_VARIABLE, Compiler};
-use crate::{AgentError, Host, HostOptions};
+use crate::{AgentError, Host, HostOptions, ImagePolicy};
 
 /// The status of a guest that trapped: what a shell shows for an abort.
 const TRAPPED: u8 = 134;
@@ -133,6 +133,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<u8> {
     if let Some(limit) = arguments.max_memory.filter(|_| !is_agents) {
         options.memory.memory = usize::try_from(limit).unwrap_or(usize::MAX);
     }
+    // a command ends soon: what has no image would be run again by the next
+    options.images = ImagePolicy::EVERY_TURN;
     options.cpu_time = arguments.max_cpu;
     if let Some(bytes) = cache()? {
         // for content as for the trees of zones

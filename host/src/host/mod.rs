@@ -28,7 +28,7 @@ use crate::upkeep::{Archiving, Flattening, Parked};
 pub(crate) use self::engines::Engines;
 pub use self::limits::ProcessLimit;
 pub(crate) use self::limits::{Headroom, Room};
-pub use self::options::{AgentOptions, HostOptions};
+pub use self::options::{AgentOptions, HostOptions, ImagePolicy};
 pub(crate) use self::pressure::Pressure;
 pub(crate) use self::templates::{Admitted, admit};
 

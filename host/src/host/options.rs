@@ -35,6 +35,8 @@ pub struct HostOptions {
     /// Memory mappings that the process may have, where that is less than `vm.max_map_count`. From 90 % of them on, agents
     /// that had their turn longest ago go to sleep; from 97 % on, where that does not help, none is started.
     pub mappings: Option<u64>,
+    /// Which turns end with an image of the agent's memory; the others are run again after a crash.
+    pub images: ImagePolicy,
     /// Instances that are made ahead, of all components, where resumes follow each other. None are with 0.
     pub warm_slots: usize,
     /// Bytes of image files that are kept though the archive has them too. The files that heads need are kept
@@ -56,9 +58,34 @@ impl HostOptions {
             flatten_at: 256,
             parked_memory: super::pressure::Available::now().map_or(u64::MAX, |it| it.whole / 2),
             mappings: None,
+            images: ImagePolicy::default(),
             warm_slots: 64,
             image_cache: 4 << 30,
         }
+    }
+}
+
+/// When an image of an agent's memory is taken, other than where one is needed: behind the turn that comes to one of
+/// these, while the agent has nothing to do. The turns since the last one are run again after a crash, each from its facts,
+/// which repeats nothing outside; so this bounds how long an agent takes to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImagePolicy {
+    /// So many turns since the last image. With 1, each turn ends with an image and none is run again.
+    pub turns: u32,
+    /// So much processor time of the turns since the last image.
+    pub replay: Duration,
+}
+
+impl ImagePolicy {
+    /// Each turn ends with an image: it takes longer, and nothing is ever run again.
+    pub const EVERY_TURN: Self = Self { turns: 1, replay: Duration::ZERO };
+    /// More turns in a row than this without an image are not taken: the generations of so many are kept.
+    pub const MAX_TURNS: u32 = 128;
+}
+
+impl Default for ImagePolicy {
+    fn default() -> Self {
+        Self { turns: 64, replay: Duration::from_millis(100) }
     }
 }
 

@@ -51,6 +51,11 @@ impl ImageStore {
         self.flat_image(name)
     }
 
+    /// Counts the pages of these memories that were written, which is asked of each [afterwards](SlotMemory::written).
+    pub(crate) fn count_written(&self, memories: &[Arc<SlotMemory>]) -> Result<(), ImageError> {
+        memories.iter().try_for_each(|it| candidates(it, self.tracking).map(drop).map_err(ImageError::Map))
+    }
+
     /// Takes the image of an instance over which `mapped` was mapped. The pages that changed since
     /// are appended to a file of `agent`'s and are durable when this returns; `flat` names the file
     /// that is written instead where so much has changed that a flat image is better.
@@ -59,6 +64,25 @@ impl ImageStore {
     ///
     /// The caller owns the instance, and none of its code runs meanwhile.
     pub unsafe fn capture(
+        &self,
+        memories: &[Arc<SlotMemory>],
+        mapped: &Image,
+        agent: Uuid,
+        flat: &FlatName,
+    ) -> Result<Image, ImageError> {
+        // SAFETY: the caller's promise.
+        let image = unsafe { self.capture_unsynced(memories, mapped, agent, flat)? };
+        self.sync(&image)?;
+        Ok(image)
+    }
+
+    /// As [`capture`](Self::capture), and what was appended is durable only after a [`sync`](Self::sync): no record may
+    /// name the image before.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the instance, and none of its code runs meanwhile.
+    pub unsafe fn capture_unsynced(
         &self,
         memories: &[Arc<SlotMemory>],
         mapped: &Image,
@@ -130,7 +154,7 @@ impl ImageStore {
         Ok(Image { reference, base: mapped.base.clone(), files, rebased: mapped.rebased })
     }
 
-    /// Appends the pages that are not zero to the agent's file and makes them durable.
+    /// Appends the pages that are not zero to the agent's file.
     fn append(
         &self,
         agent: Uuid,
@@ -166,7 +190,7 @@ impl ImageStore {
             write_all_vectored(&target.file, batch, at).map_err(Self::io(target.name))?;
             at += (batch.len() * PAGE) as u64;
         }
-        target.file.sync_data().map_err(Self::io(target.name))?;
+        target.appended();
         *used = slot;
         Ok(())
     }

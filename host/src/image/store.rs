@@ -116,11 +116,52 @@ pub(super) struct PagesFile {
     pub file: File,
     /// Pages in the file. Those below are never written again.
     pub used: Mutex<u32>,
+    written: Mutex<Written>,
+}
+
+/// How far what was appended to a file is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// All of it.
+    Durable,
+    /// Not all of it yet.
+    Waits,
+    /// It is not known what, and never will be: a sync has failed.
+    Unknown,
 }
 
 impl PagesFile {
     fn new(name: PagesName, file: File, used: u32) -> Self {
-        Self { name, file, used: Mutex::new(used) }
+        Self { name, file, used: Mutex::new(used), written: Mutex::new(Written::Durable) }
+    }
+
+    /// Notes that something was appended, which is not durable yet.
+    pub fn appended(&self) {
+        let mut written = lock(&self.written);
+        if *written == Written::Durable {
+            *written = Written::Waits;
+        }
+    }
+
+    /// Makes durable what was appended. One who comes while another does waits for that.
+    fn sync(&self) -> std::io::Result<()> {
+        let mut written = lock(&self.written);
+        match *written {
+            Written::Durable => Ok(()),
+            Written::Waits => {
+                // a sync that failed is never tried again: the kernel may have forgotten what it was to write
+                *written = Written::Unknown;
+                self.file.sync_data()?;
+                *written = Written::Durable;
+                Ok(())
+            }
+            Written::Unknown => Err(std::io::Error::other("an earlier sync of it has failed")),
+        }
+    }
+
+    /// Whether a sync of it has failed, so that nothing more is to be appended.
+    fn is_spent(&self) -> bool {
+        *lock(&self.written) == Written::Unknown
     }
 
     /// Pages in the file.
@@ -388,6 +429,7 @@ impl ImageStore {
         own.sort_by_key(|f| f.name.number);
         if let Some(last) = own.last()
             && last.used() + pages <= PAGES_PER_FILE
+            && !last.is_spent()
         {
             return Ok((*last).clone());
         }
@@ -410,6 +452,11 @@ impl ImageStore {
                 Err(e) => return Err(Self::io(name)(e)),
             }
         }
+    }
+
+    /// Makes durable what was appended of an image.
+    pub(crate) fn sync(&self, image: &Image) -> Result<(), ImageError> {
+        image.files.iter().try_for_each(|file| file.sync().map_err(Self::io(file.name)))
     }
 
     /// Opens what `reference` names. Where `flattened` is given and its flat file has been made

@@ -75,14 +75,22 @@ impl Host {
         Ok(report)
     }
 
-    /// Archives all of an agent's memory, most of it while turns go on, and waits for the turn that is going on.
+    /// Archives all of an agent's memory, most of it while turns go on, and waits for the turn that is going on. What has
+    /// no image gets one: whoever takes the export in has other ids and clocks than turns that are run again would need.
     async fn archived<'a>(&self, agent: &'a Agent) -> Result<Entered<'a>, AgentError> {
         let archive = {
             let (shared, disk) = (self.shared.clone(), agent.disk().clone());
             move || shared.archive_of(&disk)
         };
+        let disk = agent.disk();
+        for generation in disk.generations().into_iter().filter(|it| it.number != disk.head()) {
+            agent.completed_or_gone(&mut None, generation.number).await?;
+        }
         threads::run(archive.clone()).await??;
-        let entered = agent.enter_wherever().await?;
+        let mut entered = agent.enter_wherever().await?;
+        for generation in disk.generations() {
+            agent.completed_or_gone(&mut entered, generation.number).await?;
+        }
         threads::run(archive).await??;
         Ok(entered)
     }

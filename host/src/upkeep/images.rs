@@ -145,6 +145,13 @@ impl HostShared {
         usize::try_from(pages / FLATTEN_SHARE).unwrap_or(usize::MAX).max(self.options.flatten_at)
     }
 
+    /// Notes that an agent has made a generation: files that none needs any more are looked for now and then.
+    pub fn note_generation(&self, generation: GenerationNumber) {
+        if generation.0.is_multiple_of(REAP_EVERY) {
+            self.reap_due.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Makes an image flat, in the background, if it has more than `above` changed pages.
     pub fn flatten_later(
         &self,
@@ -154,9 +161,7 @@ impl HostShared {
         above: usize,
         when: When,
     ) {
-        if generation.0.is_multiple_of(REAP_EVERY) {
-            self.reap_due.store(true, Ordering::Relaxed);
-        }
+        self.note_generation(generation);
         let (id, name) = (agent.id(), FlatName::Generation(agent.id().0, generation.0));
         let mut queue = lock(&self.flattening.0.queue);
         if image.reference().changed_pages() <= above {

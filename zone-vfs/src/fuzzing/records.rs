@@ -160,7 +160,7 @@ pub(super) fn base() -> &'static (Simulated, LogPosition, Sequence, Epoch) {
             })
             .expect("a zone")
             .expect("a file");
-            let generation = NewGeneration { cause: Cause::Turn, about: Vec::new() };
+            let generation = NewGeneration { cause: Cause::Turn, about: Vec::new(), on: None };
             wait(|done| disk.end(b"", Some(generation), done)).expect("an end");
         }
         let info = disk.info().expect("an agent");

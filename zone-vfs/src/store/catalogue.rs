@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::chain::ChainDigest;
 use super::entry::{Cause, Payload, Role, ZoneSpec};
 use super::history::{History, Piece};
-use super::older::{OpenTurn1, TurnRecord1};
+use super::older::{OpenTurn1, StoredGeneration1, TurnRecord1};
 use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneState};
 use super::{StoreError, blob};
 use crate::chunks::{ChunkError, ChunkStore, FrameKind};
@@ -98,11 +98,12 @@ pub(super) struct StoredGeneration {
     pub roots: Vec<StoredRoot>,
     pub attachment: Option<Payload>,
     pub is_pinned: bool,
+    pub on: Option<GenerationNumber>,
 }
 
-/// An agent's state, with an open turn and turns that are over as the catalogue's version has them.
+/// An agent's state, with an open turn, turns that are over and generations as the catalogue's version has them.
 #[derive(Serialize, Deserialize)]
-pub(super) struct StoredStateOf<O, R> {
+pub(super) struct StoredStateOf<O, R, G> {
     version: u16,
     role: Role,
     name: String,
@@ -117,7 +118,7 @@ pub(super) struct StoredStateOf<O, R> {
     pub zones: Vec<(StoredRoot, StoredRoot, bool)>,
     pub turn: Option<O>,
     pub last_turn: Turn,
-    pub generations: Vec<StoredGeneration>,
+    pub generations: Vec<G>,
     pub next_generation: GenerationNumber,
     pub head: GenerationNumber,
     /// The turns that are over, but for the latest.
@@ -129,10 +130,13 @@ pub(super) struct StoredStateOf<O, R> {
 }
 
 /// As it is written.
-pub(super) type StoredState = StoredStateOf<OpenTurn, TurnRecord>;
+pub(super) type StoredState = StoredStateOf<OpenTurn, TurnRecord, StoredGeneration>;
 
-impl From<StoredStateOf<OpenTurn1, TurnRecord1>> for StoredState {
-    fn from(old: StoredStateOf<OpenTurn1, TurnRecord1>) -> Self {
+/// As version 1 wrote it.
+type StoredState1 = StoredStateOf<OpenTurn1, TurnRecord1, StoredGeneration1>;
+
+impl From<StoredState1> for StoredState {
+    fn from(old: StoredState1) -> Self {
         Self {
             version: VERSION,
             role: old.role,
@@ -147,7 +151,7 @@ impl From<StoredStateOf<OpenTurn1, TurnRecord1>> for StoredState {
             zones: old.zones,
             turn: old.turn.map(OpenTurn::from),
             last_turn: old.last_turn,
-            generations: old.generations,
+            generations: old.generations.into_iter().map(StoredGeneration::from).collect(),
             next_generation: old.next_generation,
             head: old.head,
             history: old.history,
@@ -284,6 +288,7 @@ impl Frozen {
                 roots: g.roots.iter().map(|r| r.store(segments)).collect::<Result<_, _>>()?,
                 attachment: g.attachment,
                 is_pinned: g.is_pinned,
+                on: g.on,
             });
         }
         let pieces = self.history.page(segments)?;
@@ -319,7 +324,7 @@ impl Written {
 
 /// Reads an agent's state as it is stored.
 pub(super) fn read_stored(payload: &Payload, chunks: &dyn ChunkStore) -> Result<StoredState, StoreError> {
-    decode::<_, StoredStateOf<OpenTurn1, TurnRecord1>>(&blob::get(chunks, payload)?)
+    decode::<_, StoredState1>(&blob::get(chunks, payload)?)
 }
 
 /// Reads an agent's state; its trees are read as they are used.
@@ -344,9 +349,9 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         .into_iter()
         .map(|g| {
             let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
-            let StoredGeneration { number, cause, about, turn, at, attachment, is_pinned, .. } =
+            let StoredGeneration { number, cause, about, turn, at, attachment, is_pinned, on, .. } =
                 StoredGeneration { roots: Vec::new(), ..g };
-            (number, Generation { number, cause, about, turn, at, roots, attachment, is_pinned })
+            (number, Generation { number, cause, about, turn, at, roots, attachment, is_pinned, on })
         })
         .collect();
     let tail = stored.latest.into_iter().map(Arc::new).collect();

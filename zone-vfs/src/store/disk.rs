@@ -31,6 +31,24 @@ pub struct NewGeneration {
     pub cause: Cause,
     /// The embedder's part: image, handles, position.
     pub about: Vec<u8>,
+    /// The generation without which it is of no use, and which is kept as long, until it is
+    /// [completed](Disk::complete). It is the one at which the agent stands.
+    pub on: Option<GenerationNumber>,
+}
+
+impl NewGeneration {
+    /// The entries that make it of what stands, with what it holds stored already.
+    fn entries(self, inner: &Inner, about: Payload, at: Timestamp) -> Result<Vec<Entry>, StoreError> {
+        let number = inner.state.next_generation;
+        let mut entries = vec![Entry::Generation { number, cause: self.cause, about, at }];
+        if let Some(on) = self.on {
+            if on != inner.state.head {
+                return Err(StoreError::NoGeneration { generation: on });
+            }
+            entries.push(Entry::StandsOn { generation: number, on });
+        }
+        Ok(entries)
+    }
 }
 
 /// What is known of an agent without reading its zones.
@@ -450,11 +468,11 @@ impl Disk {
         done: Done<GenerationNumber>,
     ) {
         let stored = (|| {
-            let about =
-                generation.map(|g| Ok::<_, StoreError>((g.cause, self.stored(&g.about)?))).transpose()?;
-            Ok((self.stored(outcome)?, about, agent.map(|it| self.stored(it)).transpose()?))
+            let about = generation.as_ref().map(|g| self.stored(&g.about)).transpose()?;
+            let generation = generation.zip(about);
+            Ok((self.stored(outcome)?, generation, agent.map(|it| self.stored(it)).transpose()?))
         })();
-        let (outcome, about, agent) = match stored {
+        let (outcome, generation, agent) = match stored {
             Ok(stored) => stored,
             Err(e) => return done(Err(e)),
         };
@@ -463,8 +481,8 @@ impl Disk {
             let at = Timestamp::now();
             let mut control = vec![Entry::TurnEnded { turn, outcome, at }];
             control.extend(agent.map(Entry::About));
-            if let Some((cause, about)) = about {
-                control.push(Entry::Generation { number: inner.state.next_generation, cause, about, at });
+            if let Some((generation, about)) = generation {
+                control.extend(generation.entries(inner, about, at)?);
             }
             Ok(control)
         };
@@ -490,10 +508,27 @@ impl Disk {
         };
         let control = |inner: &Inner| {
             inner.idle()?;
-            let number = inner.state.next_generation;
-            Ok(vec![Entry::Generation { number, cause: generation.cause, about, at: Timestamp::now() }])
+            generation.entries(inner, about, Timestamp::now())
         };
         self.commit(Box::new(control), done);
+    }
+
+    /// Replaces what the embedder keeps of a generation, which needs no other from then on: durable when this returns.
+    /// Works beside a turn that is going on, and takes nothing from it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoGeneration`] where it is not kept any more.
+    pub fn complete(self: &Arc<Self>, generation: GenerationNumber, about: &[u8]) -> Result<(), StoreError> {
+        let about = self.stored(about)?;
+        let needs = about.needs().to_vec();
+        let entry = |inner: &Inner| {
+            let is_there = inner.state.generations.contains_key(&generation);
+            is_there
+                .then_some(Entry::Completed { generation, about })
+                .ok_or(StoreError::NoGeneration { generation })
+        };
+        wait(|done| Commit::beside(self, entry, &needs, done)).map(drop)
     }
 
     /// Takes the zones that a rewind moves back to generation `to`, and makes the generation that

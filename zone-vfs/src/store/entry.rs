@@ -214,6 +214,20 @@ pub enum Entry {
         /// What it may use.
         quota: Quota,
     },
+    /// A generation, made by the entry before, is of use only with an earlier one, which is kept as long.
+    StandsOn {
+        /// Which.
+        generation: GenerationNumber,
+        /// The earlier one.
+        on: GenerationNumber,
+    },
+    /// What the embedder keeps of a generation is this from here on, and it stands by itself.
+    Completed {
+        /// Which.
+        generation: GenerationNumber,
+        /// The embedder's part.
+        about: Payload,
+    },
 }
 
 impl Payload {
@@ -242,7 +256,9 @@ impl Payload {
 impl Entry {
     fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Created { about, .. } | Self::Generation { about, .. } => Some(about),
+            Self::Created { about, .. } | Self::Generation { about, .. } | Self::Completed { about, .. } => {
+                Some(about)
+            }
             Self::About(p) | Self::Fact(p) => Some(p),
             Self::TurnBegan { event, .. } => Some(event),
             Self::TurnEnded { outcome, .. } => Some(outcome),
@@ -286,6 +302,8 @@ impl Entry {
             | Self::Forgot { .. }
             | Self::Pinned { .. }
             | Self::Bounded { .. }
+            | Self::StandsOn { .. }
+            | Self::Completed { .. }
             | Self::Attached { .. } => false,
         }
     }

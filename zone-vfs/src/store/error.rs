@@ -199,6 +199,14 @@ pub enum StoreError {
         /// Whether the agent stands at it; otherwise it is pinned.
         is_head: bool,
     },
+    /// A generation that cannot be dropped before another.
+    #[error("generation {generation} is needed by generation {by}, whose memory is made from it")]
+    GenerationNeeded {
+        /// Which.
+        generation: GenerationNumber,
+        /// The first that stands on it.
+        by: GenerationNumber,
+    },
     /// Too many wait for the change feeds of one agent or shared zone.
     #[error("{limit} wait for this change feed already")]
     TooManyWatch {

@@ -27,7 +27,7 @@ impl Disk {
 }
 
 impl Store {
-    /// Drops a generation of an agent, which is neither its head nor pinned. What only it needs is given back with
+    /// Drops a generation of an agent, which is neither its head nor pinned, and on which none stands. What only it needs is given back with
     /// the next reaping. Makes a checkpoint: durable when this returns. After an error the generation is there.
     pub fn drop_generation(&self, disk: &Arc<Disk>, generation: GenerationNumber) -> Result<(), StoreError> {
         let shared = self.shared()?;
@@ -42,6 +42,9 @@ impl Store {
             let found = state.generations.get(&generation).ok_or(StoreError::NoGeneration { generation })?;
             if state.head == generation || found.is_pinned {
                 return Err(StoreError::GenerationKept { generation, is_head: state.head == generation });
+            }
+            if let Some(by) = state.stands_on(generation) {
+                return Err(StoreError::GenerationNeeded { generation, by });
             }
             dropped = state.generations.remove(&generation);
             Ok(())

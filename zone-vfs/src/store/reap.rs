@@ -355,6 +355,16 @@ impl Shared {
             let state = &disk.lock().state;
             let is_kept = |it: &GenerationNumber| state.generations.get(it).is_some_and(Generation::is_kept);
             numbers.retain(|number| *number != state.head && !is_kept(number));
+            // and what one stands on that stays, also one that was made since
+            let mut needed: BTreeSet<_> = BTreeSet::new();
+            for it in state.generations.values().rev() {
+                if let Some(on) =
+                    it.on.filter(|_| !numbers.contains(&it.number) || needed.contains(&it.number))
+                {
+                    needed.insert(on);
+                }
+            }
+            numbers.retain(|number| !needed.contains(number));
         }
     }
 

@@ -3,7 +3,7 @@
 //! [`State::apply`] is the one place where an entry takes effect: for records that have just become
 //! durable, and for those that are read back when the store is opened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,8 @@ pub struct Generation {
     pub attachment: Option<Payload>,
     /// No policy drops it.
     pub is_pinned: bool,
+    /// The earlier generation without which it is of no use, and which is kept as long; none where it stands by itself.
+    pub on: Option<GenerationNumber>,
 }
 
 impl Generation {
@@ -343,6 +345,20 @@ impl State {
                 }
             }
             Entry::Bounded { zone, quota } => self.bound(zone, quota)?,
+            Entry::StandsOn { generation, on } => {
+                if on >= generation {
+                    return Err(self.inconsistent(format!("generation {generation} that stands on {on}")));
+                }
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    generation.on = Some(on);
+                }
+            }
+            Entry::Completed { generation, about } => {
+                // one that was dropped meanwhile needs nothing
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    (generation.about, generation.on) = (about, None);
+                }
+            }
             Entry::Forgot { zone, file, turns } => {
                 if let Some((first, last)) = turns {
                     self.history.erase(first, last, &*self.chunks)?;
@@ -488,11 +504,13 @@ impl State {
         }
         // what a policy makes stands for the head, also where a turn has failed since
         let stands_for = matches!(cause, Cause::Reaped { .. }).then(|| self.generations.get(&self.head));
-        let turn = stands_for.flatten().map_or(self.last_turn, |head| head.turn);
+        let stands_for = stands_for.flatten();
+        let turn = stands_for.map_or(self.last_turn, |head| head.turn);
+        let on = stands_for.filter(|head| head.on.is_some()).map(|head| head.number);
         if !matches!(cause, Cause::Side(_)) {
             self.head = number;
         }
-        let made = Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false };
+        let made = Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false, on };
         self.generations.insert(number, made);
     }
 
@@ -520,12 +538,18 @@ impl State {
         }
         let (head, forgotten) = (self.head, &self.forgotten);
         self.generations.retain(|number, it| *number == head || !forgotten.iter().any(|f| f.is_in(it)));
+        // what stood on those is of no use any more; they come before it
+        let mut there = BTreeSet::new();
+        self.generations.retain(|number, it| {
+            let stands = *number == head || it.on.is_none_or(|on| there.contains(&on));
+            stands && there.insert(*number)
+        });
         let generations = &self.generations;
         self.forgotten.retain(|it| generations.get(&head).is_some_and(|head| it.is_in(head)));
     }
 
     /// The generations that are too many: the oldest, and those that a policy made and that are over. Never the
-    /// head, nor what is pinned.
+    /// head, nor what is pinned, nor what one stands on that stays.
     pub fn superfluous(&self, keep: KeepGenerations) -> Vec<GenerationNumber> {
         let oldest = |kept: usize, counts: fn(&Cause) -> bool| {
             let all = self.generations.values().filter(move |g| counts(&g.cause) && !g.is_kept());
@@ -533,11 +557,26 @@ impl State {
             let many = all.len().saturating_sub(kept);
             all.into_iter().take(many).filter(|number| *number != self.head)
         };
-        oldest(keep.turns, |cause| *cause == Cause::Turn)
+        let mut many: BTreeSet<_> = oldest(keep.turns, |cause| *cause == Cause::Turn)
             .chain(oldest(keep.sides, |cause| matches!(cause, Cause::Side(_))))
             .chain(oldest(keep.pauses, |cause| matches!(cause, Cause::Paused | Cause::Operated)))
             .chain(oldest(0, |cause| matches!(cause, Cause::Reaped { .. })))
-            .collect()
+            .collect();
+        // the later first: what one stands on comes before it
+        for generation in self.generations.values().rev() {
+            if many.is_empty() {
+                break;
+            }
+            if let Some(on) = generation.on.filter(|_| !many.contains(&generation.number)) {
+                many.remove(&on);
+            }
+        }
+        many.into_iter().collect()
+    }
+
+    /// The first of the generations that stand on this one.
+    pub fn stands_on(&self, generation: GenerationNumber) -> Option<GenerationNumber> {
+        self.generations.values().find(|it| it.on == Some(generation)).map(|it| it.number)
     }
 
     /// Forgets what is open; files without a name stay for whoever opens them again.

@@ -33,6 +33,8 @@ pub(super) const TURNS_1: u8 = 8;
 pub(super) const GENERATION: u8 = 9;
 pub(super) const STANDS: u8 = 10;
 pub(super) const TURNS: u8 = 11;
+/// Behind a generation that stands on another: both numbers.
+pub(super) const STANDS_ON: u8 = 12;
 
 /// Frames of one export.
 pub(super) const MAX_FRAMES: u64 = 1 << 26;

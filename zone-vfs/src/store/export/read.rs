@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError};
 use super::arrived::Arrived;
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_GENERATIONS,
-    MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_1, TURNS_IN_ONE, is_time, read_bytes,
-    read_record,
+    MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, STANDS_ON, Stands, TURNS, TURNS_1, TURNS_IN_ONE, is_time,
+    read_bytes, read_record,
 };
 use super::{Arrival, ArrivedAgent, ArrivedGeneration, ExportedZone, bad};
 use crate::chunks::MAX_FRAME;
-use crate::id::{AgentId, Hash, Turn};
+use crate::id::{AgentId, GenerationNumber, Hash, Turn};
 use crate::segment::{can_be, unpack};
 use crate::store::catalogue::{StoredGeneration, StoredState};
 use crate::store::disk::{Disk, MAX_REASON};
@@ -134,6 +134,10 @@ impl<'a> Importing<'a, '_> {
                     self.turns(turns.into_iter().map(TurnRecord::from).collect())?;
                 }
                 [GENERATION] => self.generation(read_record(from)?)?,
+                [STANDS_ON] => {
+                    let (generation, on) = read_record(from)?;
+                    self.stands_on(generation, on)?;
+                }
                 [STANDS] => {
                     let stands = read_record(from)?;
                     let sum = *from.hasher.finalize().as_bytes();
@@ -286,8 +290,27 @@ impl<'a> Importing<'a, '_> {
             roots: roots.stored().collect(),
             attachment: attached.map(|(root, ..)| root.clone()),
             is_pinned: it.pinned,
+            on: None,
         });
         Ok(())
+    }
+
+    /// The last generation stands on one before it.
+    fn stands_on(&mut self, generation: GenerationNumber, on: GenerationNumber) -> Result<(), StoreError> {
+        let earlier = self.agent.as_mut().and_then(|agent| agent.state.generations.split_last_mut());
+        match earlier {
+            Some((last, earlier))
+                if last.number == generation
+                    && last.on.is_none()
+                    && earlier.iter().any(|it| it.number == on) =>
+            {
+                last.on = Some(on);
+                Ok(())
+            }
+            _ => Err(bad(format!(
+                "is refused: generation {generation} in it stands on {on}, which is not before it"
+            ))),
+        }
     }
 
     fn stands(&mut self, stands: &Stands) -> Result<Coming<'a>, StoreError> {

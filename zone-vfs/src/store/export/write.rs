@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_ATTACHMENTS,
-    MAX_FRAMES, MAX_GENERATIONS, MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, Stands, TURNS, TURNS_IN_ONE,
-    Zone, encode,
+    MAX_FRAMES, MAX_GENERATIONS, MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, STANDS_ON, Stands, TURNS,
+    TURNS_IN_ONE, Zone, encode,
 };
 use super::{ExportReport, Exporting, bad};
 use crate::chunks::FrameKind;
@@ -209,7 +209,8 @@ impl Writer<'_, '_, '_> {
                 attachment,
                 pinned: it.is_pinned,
             },
-        )
+        )?;
+        it.on.map_or(Ok(()), |on| self.record(STANDS_ON, &(it.number, on)))
     }
 
     fn roots(

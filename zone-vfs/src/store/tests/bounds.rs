@@ -94,7 +94,7 @@ fn what_the_embedder_keeps_changes_with_the_turn_or_the_rewind_and_not_without()
     let disk = create(&store, "a");
     let about = |disk: &Disk| disk.info().unwrap().about.to_vec();
     let before = about(&disk);
-    let upgraded = || NewGeneration { cause: Cause::Upgraded, about: b"memory".to_vec() };
+    let upgraded = || NewGeneration { cause: Cause::Upgraded, about: b"memory".to_vec(), on: None };
     // refused: there is no turn
     assert!(wait(|done| disk.end_as(b"", Some(upgraded()), Some(b"another"), done)).is_err());
     assert_eq!(about(&disk), before);

@@ -60,7 +60,7 @@ impl Commit {
             Self::Fail => disk.fail("it broke", Box::new(move |result| done(result.map(|_| ())))),
             Self::About(about) => disk.set_about(&about, Box::new(done)),
             Self::Mark => {
-                let pause = NewGeneration { cause: Cause::Paused, about: b"pause".to_vec() };
+                let pause = NewGeneration { cause: Cause::Paused, about: b"pause".to_vec(), on: None };
                 disk.mark(pause, Box::new(move |result| done(result.map(|_| ()))));
             }
             Self::Rewind(to) => {

@@ -76,7 +76,7 @@ fn number(disk: &Disk, zone: u16, name: &str) -> Inode {
 
 fn forget(disk: &Arc<Disk>, zone: u16, names: &[&str], turns: Option<(Turn, Turn)>) -> Forgot {
     let files = names.iter().map(|name| number(disk, zone, name)).collect();
-    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec(), on: None };
     disk.forget(&Forget { zone, files, versions: Vec::new(), turns }, &operated).unwrap()
 }
 
@@ -213,7 +213,7 @@ fn end_quietly(disk: &Arc<Disk>, outcome: &[u8]) {
 
 fn forget_turns(disk: &Arc<Disk>) -> Result<Forgot, StoreError> {
     let file = try_number(disk, SEMANTIC, "fact")?.expect("it has a fact");
-    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec(), on: None };
     let turns = Some((Turn(1), Turn(20)));
     disk.forget(&Forget { zone: SEMANTIC, files: vec![file], turns, ..Forget::default() }, &operated)
 }
@@ -438,7 +438,7 @@ fn versions_of(disk: &Disk, file: Inode) -> Vec<(Version, Option<Vec<u8>>)> {
 }
 
 fn forget_version(disk: &Arc<Disk>, file: Inode, version: Version) -> Result<Forgot, StoreError> {
-    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec(), on: None };
     let what = Forget { zone: SEMANTIC, versions: vec![(file, version)], ..Forget::default() };
     disk.forget(&what, &operated)
 }
@@ -609,7 +609,7 @@ fn a_read_that_fails_while_turns_are_forgotten_leaves_all_or_nothing() {
         turns: Some((Turn(3), Turn(20))),
         ..Forget::default()
     };
-    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+    let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec(), on: None };
     let is_forgotten = |a: &Disk| {
         let events: Vec<_> =
             a.history().unwrap().into_iter().filter(|it| (3..=20).contains(&it.turn.0)).collect();

@@ -173,7 +173,7 @@ fn find(store: &Store, name: &str) -> Arc<Disk> {
 }
 
 fn new_generation(about: &[u8]) -> NewGeneration {
-    NewGeneration { cause: Cause::Turn, about: about.to_vec() }
+    NewGeneration { cause: Cause::Turn, about: about.to_vec(), on: None }
 }
 
 fn sync(disk: &Arc<Disk>) -> Result<(), StoreError> {
@@ -189,7 +189,7 @@ fn fail(disk: &Arc<Disk>, reason: &str) -> Result<GenerationNumber, StoreError> 
 }
 
 fn mark(disk: &Arc<Disk>) -> Result<GenerationNumber, StoreError> {
-    let pause = NewGeneration { cause: Cause::Paused, about: b"pause".to_vec() };
+    let pause = NewGeneration { cause: Cause::Paused, about: b"pause".to_vec(), on: None };
     wait(|done| disk.mark(pause, done))
 }
 

@@ -77,7 +77,7 @@ impl Work {
             versions: Vec::new(),
             turns: turns.map(|(a, b)| (Turn(a), Turn(b))),
         };
-        let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec() };
+        let operated = NewGeneration { cause: Cause::Operated, about: b"forgot".to_vec(), on: None };
         let forgetting = Forgetting { zone, file, name: now, dropped: dropped.clone(), turns };
         let at = self.device.traced();
         let due = self.timeline.due_at(at);

@@ -20,7 +20,7 @@ fn fill_bounded(store: &Store) {
     scribe.set_quota(WORKSPACE, LATER).unwrap();
     store.shared_zone(team).unwrap().set_quota(LATER).unwrap();
     scribe.begin(TurnStyle::Transaction, b"another component").unwrap();
-    let upgraded = NewGeneration { cause: Cause::Upgraded, about: b"its memory".to_vec() };
+    let upgraded = NewGeneration { cause: Cause::Upgraded, about: b"its memory".to_vec(), on: None };
     wait(|done| scribe.end_as(b"done", Some(upgraded), Some(b"it is another"), done)).unwrap();
 }
 
