@@ -45,9 +45,11 @@ impl Agent {
     /// Whether the turn that comes to its end, after this, has to end with an image.
     pub(super) fn ends_with_image(&self, now: &Running, can_be_replayed: bool) -> bool {
         let policy = &self.host.options.images;
-        // whoever is never without something to do is imaged in between all the same
-        let most = policy.turns.saturating_mul(2).min(ImagePolicy::MAX_TURNS);
-        policy.turns <= 1
+        // whoever is never without something to do is imaged in between all the same, and while the one behind an earlier
+        // turn is on its way to the disk, not many more come
+        let turns = policy.turns.min(ImagePolicy::MAX_TURNS);
+        let most = if self.place.is_imaging() { turns } else { 2 * turns };
+        turns <= 1
             || !can_be_replayed
             || now.since.turns + 1 >= most
             || now.live.store.data().table.has_foreign()

@@ -50,6 +50,11 @@ impl Place {
         !self.imaging.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether one is.
+    pub fn is_imaging(&self) -> bool {
+        self.imaging.load(Ordering::Acquire)
+    }
+
     /// Notes that it has been.
     pub fn end_imaging(&self) {
         self.imaging.store(false, Ordering::Release);

@@ -70,7 +70,9 @@ impl HostOptions {
 /// which repeats nothing outside; so this bounds how long an agent takes to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImagePolicy {
-    /// So many turns since the last image. With 1, each turn ends with an image and none is run again.
+    /// So many turns since the last image, at most [`MAX_TURNS`](Self::MAX_TURNS). With 1, each turn ends with an image and
+    /// none is run again. Where the disk does not keep up, or the agent always has something to do, up to three times as
+    /// many are.
     pub turns: u32,
     /// So much processor time of the turns since the last image.
     pub replay: Duration,
@@ -79,7 +81,7 @@ pub struct ImagePolicy {
 impl ImagePolicy {
     /// Each turn ends with an image: it takes longer, and nothing is ever run again.
     pub const EVERY_TURN: Self = Self { turns: 1, replay: Duration::ZERO };
-    /// More turns in a row than this without an image are not taken: the generations of so many are kept.
+    /// The most that [`turns`](Self::turns) may say; more is as good as this.
     pub const MAX_TURNS: u32 = 128;
 }
 
