@@ -8,6 +8,7 @@
 //!    overwritten. That it is due is known from the log, and then from the catalogue, until it is done: it can be
 //!    repeated, and every reaping does it where it is due.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -91,7 +92,7 @@ impl Disk {
         let named = || what.files.iter().chain(what.versions.iter().map(|(file, _)| file));
         let may = self.zone(what.zone, |zone| named().try_for_each(|file| zone.may_forget(access, *file)));
         may.unwrap_or(Ok(()))?;
-        let (head, mut generations, chunks, history) = {
+        let (head, mut generations, stands_on, chunks, history) = {
             let inner = self.lock();
             let state = &inner.state;
             let index = usize::from(what.zone);
@@ -105,7 +106,9 @@ impl Disk {
                 .values()
                 .filter_map(|it| Some((it.number, it.roots.get(index)?.clone())))
                 .collect();
-            (head, generations, state.chunks.clone(), state.history.clone())
+            let stands = state.generations.values().filter_map(|it| Some((it.number, it.on?)));
+            let stands: Vec<_> = stands.collect();
+            (head, generations, stands, state.chunks.clone(), state.history.clone())
         };
         let mut found = Forgot::default();
         // content has the number of the first version that had it
@@ -153,7 +156,14 @@ impl Disk {
         if !is_left && found.turns == 0 {
             return Ok(Forgot { is_done: true, ..Forgot::default() });
         }
-        found.generations = generations.into_iter().map(|(number, _)| number).collect();
+        let mut dropped: BTreeSet<_> = generations.into_iter().map(|(number, _)| number).collect();
+        // and with them what is of no use without, which comes later
+        for (number, on) in stands_on {
+            if dropped.contains(&on) {
+                dropped.insert(number);
+            }
+        }
+        found.generations = dropped.into_iter().collect();
         Ok(found)
     }
 

@@ -11,6 +11,8 @@ use crate::device::simulated::Rng;
 pub enum Commit {
     Sync,
     End(Vec<u8>, bool),
+    /// With a generation that stands on the head.
+    EndOn(Vec<u8>),
     Fail,
     About(Vec<u8>),
     Mark,
@@ -23,6 +25,7 @@ impl Commit {
         match (rng.below(10), agent.turn.is_some()) {
             (0, _) => Self::About(bytes.to_vec()),
             (1..4, _) => Self::Sync,
+            (4..6, true) if rng.one_in(2) => Self::EndOn(bytes.to_vec()),
             (4..9, true) => {
                 let times = if rng.one_in(6) { 17_000 / bytes.len() } else { 1 };
                 Self::End(bytes.repeat(times), !rng.one_in(4))
@@ -35,7 +38,7 @@ impl Commit {
 
     /// Whether the agent's turn is over after it.
     pub fn ends_turn(&self) -> bool {
-        matches!(self, Self::End(..) | Self::Fail)
+        matches!(self, Self::End(..) | Self::EndOn(_) | Self::Fail)
     }
 
     /// Whether nothing is open in the agent's zones after it.
@@ -57,6 +60,11 @@ impl Commit {
                 let generation = generation.then(|| new_generation(b"turn"));
                 disk.end(&outcome, generation, Box::new(move |result| done(result.map(|_| ()))));
             }
+            Self::EndOn(outcome) => {
+                let on = Some(disk.head());
+                let generation = NewGeneration { on, ..new_generation(b"turn") };
+                disk.end(&outcome, Some(generation), Box::new(move |result| done(result.map(|_| ()))));
+            }
             Self::Fail => disk.fail("it broke", Box::new(move |result| done(result.map(|_| ())))),
             Self::About(about) => disk.set_about(&about, Box::new(done)),
             Self::Mark => {
@@ -75,6 +83,7 @@ impl Commit {
         match self {
             Self::Sync => agent.sync(),
             Self::End(outcome, generation) => agent.end(outcome, *generation),
+            Self::EndOn(outcome) => agent.end_on(outcome),
             Self::Fail => agent.fail("it broke"),
             Self::About(about) => agent.set_about(about),
             Self::Mark => agent.mark(),

@@ -31,6 +31,7 @@ mod rehearsals;
 mod scrub;
 mod shared;
 mod shortage;
+mod standing;
 mod threads;
 mod travel;
 mod unread;
@@ -79,6 +80,8 @@ pub(super) enum Mistake {
     BackupOfThePast,
     /// A policy takes what is pinned.
     PinsHoldNothing,
+    /// A policy takes what one stands on that stays.
+    NothingIsStoodOn,
     /// A policy takes the newest versions too.
     NewestIsTaken,
     /// A policy removes agents that nobody has paused.
@@ -285,6 +288,8 @@ struct Seen {
     generations: BTreeMap<u64, (Cause, Vec<Files>, Arc<Past>)>,
     pinned: BTreeSet<u64>,
     attached: BTreeMap<u64, Hash>,
+    /// Those that stand on another, and on which.
+    on: BTreeMap<u64, u64>,
     next: u64,
     head: u64,
 }
@@ -302,11 +307,13 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
     let info = disk.info()?;
     let zones = 0..KINDS.len() as u16;
     let (mut generations, mut attached, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    let mut on = BTreeMap::new();
     let mut lately: Option<(Payload, Hash)> = None;
     let mut past = Arc::default();
     // most zones do not change from one generation to the next
     let mut last: Vec<Option<(ZoneRoot, Files)>> = vec![None; KINDS.len()];
     for generation in disk.generations() {
+        on.extend(generation.on.map(|on| (generation.number.0, on.0)));
         if generation.is_pinned {
             pinned.insert(generation.number.0);
         }
@@ -369,6 +376,7 @@ fn try_see(disk: &Disk) -> Result<Seen, StoreError> {
         generations,
         pinned,
         attached,
+        on,
         next: disk.next_generation().0,
         head: info.head.0,
     })

@@ -69,8 +69,13 @@ impl Work {
         self.steps.push(format!("{name} forgets {path} ({file}) in {zone}, and turns {turns:?}"));
         // all that were made since it had its number
         let may_hold = |it: &Generation| it.roots[usize::from(zone)].has_given(file);
-        let dropped: Vec<u64> =
-            disk.generations().iter().filter(|it| may_hold(it)).map(|it| it.number.0).collect();
+        let mut dropped: Vec<u64> = Vec::new();
+        for it in disk.generations() {
+            // and what is of no use without one of those
+            if may_hold(&it) || it.on.is_some_and(|on| dropped.contains(&on.0)) {
+                dropped.push(it.number.0);
+            }
+        }
         let what = Forget {
             zone,
             files: vec![file],

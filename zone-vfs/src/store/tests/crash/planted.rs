@@ -49,6 +49,7 @@ fn mistakes_of_the_store_are_noticed() {
 fn mistakes_of_what_is_kept_and_what_is_erased_are_noticed() {
     for mistake in [
         Mistake::PinsHoldNothing,
+        Mistake::NothingIsStoodOn,
         Mistake::NewestIsTaken,
         Mistake::TheAwakeAreRemoved,
         Mistake::ErasedTooSoon,

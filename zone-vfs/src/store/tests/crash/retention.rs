@@ -184,15 +184,24 @@ impl Work {
         let number = GenerationNumber(at);
         let mut after = before.clone();
         let is_pinned = before.is_pinned(at);
+        if let Some(at) = before.any_standing(&mut self.rng).filter(|_| self.rng.one_in(3)) {
+            self.steps.push(format!("complete {name}@{at}"));
+            after.complete(at);
+            self.allow(&name, vec![Some(before.clone()), Some(after.clone())]);
+            let made = disk.complete(GenerationNumber(at), b"complete");
+            return self.was_kept(&name, before, after, made);
+        }
         if self.rng.one_in(4) {
             self.steps.push(format!("drop {name}@{at}"));
             let is_kept = is_pinned || before.is_head(at);
-            if !is_kept && before.turn.is_none() {
+            let is_needed = before.is_needed(at);
+            if !is_kept && !is_needed && before.turn.is_none() {
                 after.drop_generation(at);
             }
             self.allow(&name, vec![Some(before.clone()), Some(after.clone())]);
             return match self.store().drop_generation(&disk, number) {
                 Err(StoreError::GenerationKept { .. }) if is_kept => Ok(true),
+                Err(StoreError::GenerationNeeded { .. }) if is_needed => Ok(true),
                 Err(StoreError::Busy) if before.turn.is_some() => Ok(true),
                 made => self.was_kept(&name, before, after, made),
             };

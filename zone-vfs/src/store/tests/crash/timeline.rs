@@ -270,9 +270,10 @@ fn brief(seen: &Seen) -> String {
         })
         .collect();
     format!(
-        "{} zones {zones:?} generations {generations:?} pinned {:?} head {} next {} turn {} history {:?}",
+        "{} zones {zones:?} generations {generations:?} pinned {:?} on {:?} head {} next {} turn {} history {:?}",
         seen.id,
         seen.pinned,
+        seen.on,
         seen.head,
         seen.next,
         seen.last_turn,

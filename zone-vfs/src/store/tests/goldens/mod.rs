@@ -3,12 +3,13 @@
 //!
 //! `ZONE_VFS_GOLDEN=FOLDER cargo test -p zone-vfs goldens` writes those of the current format: `all`, of most that there is;
 //! `reaped`, in which a policy gave old versions back; `bounded`, in which the operator set bounds of zones anew, and an
-//! agent was upgraded; `backup` and `export`.
+//! agent was upgraded; `standing`, in which generations stand on others; `backup` and `export`.
 
 mod backup;
 mod bounded;
 mod export;
 mod reaped;
+mod standing;
 
 use std::path::{Path, PathBuf};
 

@@ -75,6 +75,8 @@ pub struct ModelAgent {
     turns: BTreeMap<u64, u64>,
     pinned: BTreeSet<u64>,
     attached: BTreeMap<u64, Hash>,
+    /// Those that are of no use without an earlier one, and which.
+    on: BTreeMap<u64, u64>,
     next: u64,
     head: u64,
 }
@@ -95,6 +97,7 @@ impl ModelAgent {
             turns: BTreeMap::new(),
             pinned: BTreeSet::new(),
             attached: BTreeMap::new(),
+            on: BTreeMap::new(),
             next: 0,
             head: 0,
         };
@@ -142,6 +145,7 @@ impl ModelAgent {
                 .collect(),
             pinned: self.pinned.clone(),
             attached: self.attached.clone(),
+            on: self.on.clone(),
             next: self.next,
             head: self.head,
         }
@@ -165,6 +169,9 @@ impl ModelAgent {
         let inherited = like.and_then(|like| self.attached.get(&like).copied());
         self.attached.extend(inherited.map(|what| (self.next, what)));
         let stands_for = matches!(cause, Cause::Reaped { .. }).then(|| self.turns.get(&self.head).copied());
+        if matches!(cause, Cause::Reaped { .. }) && self.on.contains_key(&self.head) {
+            self.on.insert(self.next, self.head);
+        }
         self.turns.insert(self.next, stands_for.flatten().unwrap_or(self.last_turn));
         if !matches!(cause, Cause::Side(_)) {
             self.head = self.next;
@@ -268,6 +275,13 @@ impl ModelAgent {
         if generation {
             self.generation(Cause::Turn);
         }
+    }
+
+    /// As [`end`](Self::end), with a generation that stands on the head.
+    pub fn end_on(&mut self, outcome: &[u8]) {
+        // before what is too many goes
+        self.on.insert(self.next, self.head);
+        self.end(outcome, true);
     }
 
     pub fn fail(&mut self, reason: &str) {

@@ -101,29 +101,61 @@ impl ModelAgent {
         self.generations.remove(&generation);
         self.attached.remove(&generation);
         self.pinned.remove(&generation);
+        self.on.remove(&generation);
+    }
+
+    /// Whether another is of no use without this one.
+    pub fn is_needed(&self, generation: u64) -> bool {
+        self.on.values().any(|on| *on == generation)
+    }
+
+    /// One that stands on another, if any does.
+    pub fn any_standing(&self, rng: &mut Rng) -> Option<u64> {
+        let at = rng.below(self.on.len() as u64) as usize;
+        self.on.keys().nth(at).copied()
+    }
+
+    pub fn complete(&mut self, generation: u64) {
+        self.on.remove(&generation);
+        self.prune();
     }
 
     /// The last generation that a policy made stands for those before.
     pub(super) fn prune(&mut self) {
-        self.keep_newest(0, |cause| matches!(cause, Cause::Reaped { .. }));
+        self.drop_but_needed(self.older_reaped());
     }
 
-    /// Only the newest so many are kept, and the head, and what is pinned.
-    fn keep_newest(&mut self, kept: usize, counts: impl Fn(&Cause) -> bool) {
+    fn older_reaped(&self) -> BTreeSet<u64> {
+        self.older_than_newest(0, |cause| matches!(cause, Cause::Reaped { .. }))
+    }
+
+    /// All but the newest so many, and the head, and what is pinned.
+    fn older_than_newest(&self, kept: usize, counts: impl Fn(&Cause) -> bool) -> BTreeSet<u64> {
         let all = self.generations.iter().rev();
         let all = all.filter(|(number, (cause, _))| counts(cause) && !self.pinned.contains(number));
-        let gone = all.skip(kept).map(|(number, _)| *number).filter(|it| *it != self.head);
-        for number in gone.collect::<Vec<_>>() {
-            self.drop_generation(number);
+        all.skip(kept).map(|(number, _)| *number).filter(|it| *it != self.head).collect()
+    }
+
+    /// Drops these, but for what one stands on that stays.
+    fn drop_but_needed(&mut self, mut gone: BTreeSet<u64>) {
+        while let Some(needed) = self
+            .on
+            .iter()
+            .find_map(|(number, on)| (!gone.contains(number) && gone.contains(on)).then_some(*on))
+        {
+            gone.remove(&needed);
         }
+        gone.into_iter().for_each(|number| self.drop_generation(number));
     }
 
     fn keep(&mut self, by: &Reaping, limit: usize) {
         let turns = if by.thins { 0 } else { by.keep.turns };
-        self.keep_newest(turns.min(limit), |cause| *cause == Cause::Turn);
-        self.keep_newest(by.keep.sides, |cause| matches!(cause, Cause::Side(_)));
-        self.keep_newest(by.keep.pauses, |cause| matches!(cause, Cause::Paused | Cause::Operated));
-        self.prune();
+        let mut gone = self.older_than_newest(turns.min(limit), |cause| *cause == Cause::Turn);
+        gone.extend(self.older_than_newest(by.keep.sides, |cause| matches!(cause, Cause::Side(_))));
+        let pauses = |cause: &Cause| matches!(cause, Cause::Paused | Cause::Operated);
+        gone.extend(self.older_than_newest(by.keep.pauses, pauses));
+        gone.extend(self.older_reaped());
+        self.drop_but_needed(gone);
     }
 
     /// This agent, as a reaping may have left it that is not over, or as one leaves it that is: with `lasts`, what
