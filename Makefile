@@ -30,7 +30,7 @@ crash: ## Stop the store's machine in 100,000 ways, and fuzz its formats for a w
 
 bench: ## Measure: resume, fork, pause and host calls, beside plain wasmtime
 	@scripts/build-guests.sh --python --js
-	$(CARGO) bench --package dormouse-benches
+	$(CARGO) bench --package dormouse-benches --features sqlite
 	@mkdir -p docs/plots && cp -v target/bench-report/*.svg docs/plots/
 
 peers: ## Measure the zone store beside AgentFS, SQLite and redb (builds them, which takes a while)

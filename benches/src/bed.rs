@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use dormouse::code::{CompileLimits, Compiler};
 use dormouse::wasi::MemoryLimits;
-use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions};
+use dormouse::{Agent, AgentName, AgentOptions, Event, Host, HostOptions, ImagePolicy};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -16,15 +16,21 @@ pub struct Bed {
     host: Option<Host>,
     folder: TempDir,
     program: PathBuf,
+    images: ImagePolicy,
 }
 
 impl Bed {
-    /// A new store in a folder inside `place`; `program` is the one that compiles.
+    /// A new store in a folder inside `place`; `program` is the one that compiles. Each turn ends with an image.
     pub fn new(place: &Path, program: &str) -> anyhow::Result<Self> {
+        Self::with_images(place, program, ImagePolicy::EVERY_TURN)
+    }
+
+    /// As [`new`](Self::new), with images as this says.
+    pub fn with_images(place: &Path, program: &str, images: ImagePolicy) -> anyhow::Result<Self> {
         std::fs::create_dir_all(place)?;
         let folder = tempfile::Builder::new().prefix("dormouse-bench-").tempdir_in(place)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let mut bed = Self { runtime, host: None, folder, program: program.into() };
+        let mut bed = Self { runtime, host: None, folder, program: program.into(), images };
         bed.open()?;
         Ok(bed)
     }
@@ -37,16 +43,21 @@ impl Bed {
     /// Opens the store if it is closed.
     pub fn open(&mut self) -> anyhow::Result<()> {
         if self.host.is_none() {
-            let mut options = HostOptions::new(self.store());
-            // slots are made where a benchmark says so
-            options.warm_slots = 0;
-            // for the largest agent
-            options.memory = MemoryLimits::new(2 << 30, options.memory.table);
-            options.compiler =
-                Some(Compiler { program: self.program.clone(), limits: CompileLimits::default() });
-            self.host = Some(Host::open(options)?);
+            self.host = Some(Host::open(self.options(self.store()))?);
         }
         Ok(())
+    }
+
+    /// How a store in this folder is opened.
+    pub fn options(&self, store: PathBuf) -> HostOptions {
+        let mut options = HostOptions::new(store);
+        options.images = self.images;
+        // slots are made where a benchmark says so
+        options.warm_slots = 0;
+        // for the largest agent
+        options.memory = MemoryLimits::new(2 << 30, options.memory.table);
+        options.compiler = Some(Compiler { program: self.program.clone(), limits: CompileLimits::default() });
+        options
     }
 
     /// Closes the store, which finishes the work behind the turns.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{Component, ComponentType, InstancePre, Lift, Linker, Lower, TypedFunc};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 use wasmtime_wasi::p2::bindings::Command;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
@@ -49,6 +49,37 @@ fn trap_beside_wasi(linker: &mut Linker<PeerState>, component: &Component) -> an
         }
     }
     Ok(())
+}
+
+/// An event, as an agent's `handle` takes it.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct PeerEvent {
+    id: String,
+    kind: String,
+    payload: Vec<u8>,
+}
+
+/// What it answers.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct PeerReply {
+    payload: Vec<u8>,
+}
+
+/// An agent's component that remembers what it has been told for as long as its process lives.
+pub struct PeerAgent {
+    store: Store<PeerState>,
+    handle: TypedFunc<(PeerEvent,), (Result<PeerReply, String>,)>,
+}
+
+impl PeerAgent {
+    /// Calls `handle`, which has to answer well.
+    pub async fn turn(&mut self, text: &str) -> anyhow::Result<Vec<u8>> {
+        let event = PeerEvent { id: text.into(), kind: "message".into(), payload: text.into() };
+        let called = self.handle.call_async(&mut self.store, (event,)).await.map_err(anyhow::Error::from)?;
+        called.0.map(|reply| reply.payload).map_err(|text| anyhow::anyhow!(text))
+    }
 }
 
 /// A component, compiled and linked.
@@ -96,6 +127,15 @@ impl Peer {
         let instance = self.pre.instantiate_async(&mut store).await.map_err(anyhow::Error::from)?;
         std::hint::black_box(instance);
         Ok(store)
+    }
+
+    /// Makes an instance of an agent's component, to take turns.
+    pub async fn agent(&self) -> anyhow::Result<PeerAgent> {
+        let state = PeerState { wasi: WasiCtxBuilder::new().build(), table: ResourceTable::new() };
+        let mut store = Store::new(&self.engine, state);
+        let instance = self.pre.instantiate_async(&mut store).await.map_err(anyhow::Error::from)?;
+        let handle = instance.get_typed_func(&mut store, "handle").map_err(anyhow::Error::from)?;
+        Ok(PeerAgent { store, handle })
     }
 
     /// Makes an instance, and says how long that took.

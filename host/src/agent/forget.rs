@@ -22,8 +22,12 @@ impl Agent {
     /// [`crate::Host::forget`] erases it from the store's files, too.
     pub(crate) async fn forget(&self, what: &Forget, path: &str) -> Result<Forgot, AgentError> {
         let mut running = self.enter().await?;
-        // what it is made of may go
-        self.completed(&mut running, self.disk.head()).await?;
+        // what memory is made of may go: generations that hold what is forgotten, and the facts of turns that are
+        for generation in self.disk.generations() {
+            if generation.number == self.disk.head() || what.turns.is_some() {
+                self.completed_or_gone(&mut running, generation.number).await?;
+            }
+        }
         let _imaging = self.host.imaging.read().await;
         *running = None;
         // what else the agent has open outlives this

@@ -380,7 +380,11 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         parents_attachment: None,
         chunks,
     };
-    if state.zones.len() != state.specs.len() || !state.generations.contains_key(&state.head) {
+    let stands = |it: &Generation| it.on.is_none_or(|on| on < it.number);
+    if state.zones.len() != state.specs.len()
+        || !state.generations.contains_key(&state.head)
+        || !state.generations.values().all(stands)
+    {
         return Err(StoreError::Inconsistent {
             agent: id,
             reason: "its catalogue entry is incomplete".into(),

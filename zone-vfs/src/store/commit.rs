@@ -220,6 +220,10 @@ impl Commit {
         done: Done<GenerationNumber>,
     ) {
         let store = match disk.store() {
+            _ if disk.is_rehearsal() => {
+                let reason = "what only rehearses keeps no records".into();
+                return done(Err(StoreError::Inconsistent { agent: disk.id(), reason }));
+            }
             Ok(store) => store,
             Err(e) => return done(Err(e)),
         };

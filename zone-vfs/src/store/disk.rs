@@ -32,7 +32,8 @@ pub struct NewGeneration {
     /// The embedder's part: image, handles, position.
     pub about: Vec<u8>,
     /// The generation without which it is of no use, and which is kept as long, until it is
-    /// [completed](Disk::complete). It is the one at which the agent stands.
+    /// [completed](Disk::complete). It is the one at which the agent stands, and nothing was forgotten since, with which
+    /// it could go.
     pub on: Option<GenerationNumber>,
 }
 
@@ -42,7 +43,7 @@ impl NewGeneration {
         let number = inner.state.next_generation;
         let mut entries = vec![Entry::Generation { number, cause: self.cause, about, at }];
         if let Some(on) = self.on {
-            if on != inner.state.head {
+            if on != inner.state.head || inner.has_forgotten() {
                 return Err(StoreError::NoGeneration { generation: on });
             }
             entries.push(Entry::StandsOn { generation: number, on });
@@ -338,9 +339,7 @@ impl Disk {
 
     /// Whether the turn that is going on has forgotten anything, which its end will make final.
     pub fn has_forgotten(&self) -> bool {
-        let inner = self.lock();
-        let lately = |zone: &ZoneState| zone.working.forgotten_lately().next().is_some();
-        !inner.forgot.is_empty() || inner.state.zones.iter().any(lately)
+        self.lock().has_forgotten()
     }
 
     /// All generations that are kept, oldest first.
@@ -652,6 +651,11 @@ pub const MAX_REASON: usize = 4096;
 const MAX_HELD: usize = 2048;
 
 impl Inner {
+    fn has_forgotten(&self) -> bool {
+        let lately = |zone: &ZoneState| zone.working.forgotten_lately().next().is_some();
+        !self.forgot.is_empty() || self.state.zones.iter().any(lately)
+    }
+
     /// Lets go of memory if trees have more of it than they may.
     #[inline]
     pub fn relieve(&mut self) {

@@ -27,8 +27,9 @@ impl Disk {
 }
 
 impl Store {
-    /// Drops a generation of an agent, which is neither its head nor pinned, and on which none stands. What only it needs is given back with
-    /// the next reaping. Makes a checkpoint: durable when this returns. After an error the generation is there.
+    /// Drops a generation of an agent, which is neither its head nor pinned, and on which none stands. What only it needs
+    /// is given back with the next reaping. Makes a checkpoint: durable when this returns. After an error the generation
+    /// is there.
     pub fn drop_generation(&self, disk: &Arc<Disk>, generation: GenerationNumber) -> Result<(), StoreError> {
         let shared = self.shared()?;
         // nothing is given back meanwhile that the generation needs, should it have to stay

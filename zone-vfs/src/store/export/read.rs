@@ -302,7 +302,7 @@ impl<'a> Importing<'a, '_> {
             Some((last, earlier))
                 if last.number == generation
                     && last.on.is_none()
-                    && earlier.iter().any(|it| it.number == on) =>
+                    && earlier.binary_search_by_key(&on, |it| it.number).is_ok() =>
             {
                 last.on = Some(on);
                 Ok(())

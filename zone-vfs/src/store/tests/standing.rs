@@ -129,6 +129,40 @@ fn what_stands_on_what_was_forgotten_goes_with_it() {
     assert_eq!(standing(&a), [(0, None), (1, Some(0)), (4, None)]);
 }
 
+/// A record of what one rehearses would be the agent's own.
+#[test]
+fn a_rehearsal_completes_nothing() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    turn_on(&a, b"one");
+    let rehearsed = a.rehearse(GenerationNumber(1), Turn(2)).unwrap();
+    let before = device.operations();
+    assert!(rehearsed.complete(GenerationNumber(1), b"with").is_err());
+    assert_eq!((device.operations(), standing(&a)), (before, vec![(0, None), (1, Some(0))]));
+}
+
+#[test]
+fn none_stands_on_what_its_own_commit_may_drop() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let a = create(&store, "a");
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    write(&a, SEMANTIC, "secret", b"x");
+    end(&a, b"").unwrap();
+    a.begin(TurnStyle::Transaction, b"").unwrap();
+    let forgot = a.zone(SEMANTIC, |zone| {
+        let file = zone.stat_at(access(), Inode::ROOT, b"secret", true).unwrap().inode;
+        zone.forget(access(), file)
+    });
+    forgot.unwrap().unwrap();
+    let generation = NewGeneration { on: Some(a.head()), ..new_generation(b"") };
+    let refused = wait(|done| a.end(b"", Some(generation), done)).unwrap_err();
+    assert!(matches!(refused, StoreError::NoGeneration { .. }), "{refused}");
+    end(&a, b"").unwrap();
+    assert_eq!(standing(&a), [(0, None), (2, None)]);
+}
+
 #[test]
 fn an_export_tells_what_stands_on_what() {
     let device = Simulated::new(1);

@@ -388,7 +388,7 @@ fn times_and_causes_that_none_can_have_are_refused() {
     fn turn(state: &mut State) -> &mut TurnRecord {
         Arc::make_mut(state.history.tail.last_mut().unwrap())
     }
-    let rules: [(&str, Plant); 9] = [
+    let rules: [(&str, Plant); 12] = [
         ("its agent has a time", |it| it.created = LATE),
         ("turn 9 has a time", |it| turn(it).began = LATE),
         ("turn 9 has a time", |it| turn(it).ended = Timestamp(u64::MAX)),
@@ -399,6 +399,9 @@ fn times_and_causes_that_none_can_have_are_refused() {
         ("generation 3 has a cause", |it| generation(it, 3).cause = Cause::Forked),
         ("generation 3 has a cause", |it| generation(it, 3).cause = Cause::Rewound(GenerationNumber(3))),
         ("generation 0 has a cause", |it| generation(it, 0).cause = Cause::Turn),
+        ("generation 3 in it stands on 3", |it| generation(it, 3).on = Some(GenerationNumber(3))),
+        ("generation 3 in it stands on 9", |it| generation(it, 3).on = Some(GenerationNumber(9))),
+        ("generation 0 in it stands on 0", |it| generation(it, 0).on = Some(GenerationNumber(0))),
         ("the reason of a generation", |it| generation(it, 3).cause = Cause::Side("x".repeat(1 << 16))),
     ];
     let to = start(&Simulated::new(2));

@@ -1,5 +1,6 @@
 //! A store in which generations stand on others: in a checkpoint, and in the log behind it.
 
+use super::super::export::{Taking, export_of};
 use super::super::standing::turn_on;
 use super::*;
 
@@ -35,6 +36,33 @@ fn stores_with_standing_generations_open_in_every_format() {
             check_standing(&store);
         }
     }
+}
+
+const EXPORTS: &[&str] = &["standing-export-v2"];
+
+fn check_export(bytes: &[u8]) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &golden_options()).unwrap();
+    store.import(&mut &bytes[..], &mut Taking::default()).unwrap();
+    check_standing(&store);
+}
+
+#[test]
+fn exports_with_standing_generations_are_imported_in_every_format() {
+    for version in EXPORTS {
+        check_export(&std::fs::read(goldens().join(version).join("a.export")).unwrap());
+    }
+}
+
+#[test]
+fn an_export_with_standing_generations_as_it_is_written_now_is_imported() {
+    let (folder, path) = written("standing-export");
+    let store = Store::open(&folder.path().join("store"), &golden_options()).unwrap();
+    fill_standing(&store);
+    let bytes = export_of(&store, &find(&store, "a"));
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("a.export"), &bytes).unwrap();
+    check_export(&bytes);
 }
 
 #[test]
