@@ -90,10 +90,11 @@ fn at_once(bench: &mut Bench, tmp: &Path, kind: &Kind, many: usize) -> anyhow::R
     };
     let (of_behind, of_each) = (agents(&behind)?, agents(&each)?);
     let peer = Peer::new(&kind.component)?;
+    let folder = tempfile::tempdir_in(tmp)?;
     let mut plain = behind.wait(async {
         let mut all = Vec::new();
-        for _ in 0..many {
-            let mut agent = peer.agent().await?;
+        for n in 0..many {
+            let mut agent = peer.agent(&folder.path().join(n.to_string())).await?;
             agent.turn(kind.first).await?;
             all.push(agent);
         }
@@ -119,7 +120,10 @@ fn at_once(bench: &mut Bench, tmp: &Path, kind: &Kind, many: usize) -> anyhow::R
     };
     let kept = sqlite::Databases::new(tmp, many)?;
     let mut racers = vec![
-        ("Dormouse", Box::new(|| durable(&behind, &of_behind)) as Box<dyn FnMut() -> anyhow::Result<Duration>>),
+        (
+            "Dormouse",
+            Box::new(|| durable(&behind, &of_behind)) as Box<dyn FnMut() -> anyhow::Result<Duration>>,
+        ),
         ("Dormouse, an image with each turn", Box::new(|| durable(&each, &of_each))),
         (
             "wasmtime, which keeps nothing",
@@ -149,7 +153,8 @@ fn at_once(bench: &mut Bench, tmp: &Path, kind: &Kind, many: usize) -> anyhow::R
             racers.push((subject, Box::new(move || Ok(share_of(kept.commit(shared, turns)?, turns, many)))));
         }
     }
-    let mut racing: Vec<_> = racers.iter_mut().map(|(subject, run)| Racer { subject, run: &mut **run }).collect();
+    let mut racing: Vec<_> =
+        racers.iter_mut().map(|(subject, run)| Racer { subject, run: &mut **run }).collect();
     bench.race(&what, &mut racing)
 }
 
@@ -205,8 +210,9 @@ fn recovery(bench: &mut Bench, tmp: &Path, kind: &Kind) -> anyhow::Result<()> {
         let peer = Peer::new(&kind.component)?;
         let turns = (*age).min(MOST_AGAIN);
         if turns == *age {
+            let folder = tempfile::tempdir_in(tmp)?;
             let took = bed.wait(async {
-                let mut agent = peer.agent().await?;
+                let mut agent = peer.agent(folder.path()).await?;
                 let begun = Instant::now();
                 for _ in 0..turns {
                     agent.turn(kind.again).await?;

@@ -129,9 +129,17 @@ impl Peer {
         Ok(store)
     }
 
-    /// Makes an instance of an agent's component, to take turns.
-    pub async fn agent(&self) -> anyhow::Result<PeerAgent> {
-        let state = PeerState { wasi: WasiCtxBuilder::new().build(), table: ResourceTable::new() };
+    /// Makes an instance of an agent's component, to take turns. What an agent finds as zones are folders in `folder`,
+    /// and file calls are answered in the calling thread.
+    pub async fn agent(&self, folder: &Path) -> anyhow::Result<PeerAgent> {
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.allow_blocking_current_thread(true);
+        for zone in ["memory/episodic", "memory/semantic", "memory/procedural", "workspace", "logs"] {
+            let place = folder.join(zone);
+            std::fs::create_dir_all(&place)?;
+            wasi.preopened_dir(place, format!("/{zone}"), FsPerms::ReadWrite).map_err(anyhow::Error::from)?;
+        }
+        let state = PeerState { wasi: wasi.build(), table: ResourceTable::new() };
         let mut store = Store::new(&self.engine, state);
         let instance = self.pre.instantiate_async(&mut store).await.map_err(anyhow::Error::from)?;
         let handle = instance.get_typed_func(&mut store, "handle").map_err(anyhow::Error::from)?;

@@ -59,6 +59,7 @@ mod moves;
 mod operator;
 mod parked;
 mod policies;
+mod queued;
 mod replay;
 mod rewind;
 mod shared;

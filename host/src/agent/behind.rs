@@ -4,10 +4,11 @@
 //! the turn run again. An image is taken [behind](crate::ImagePolicy) a turn now and then, and wherever one is needed; the
 //! generation is completed with it, and stands by itself from then on.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use zone_vfs::id::GenerationNumber;
-use zone_vfs::store::{Cause, Generation, StoreError, TurnStyle};
+use zone_vfs::id::{GenerationNumber, Turn};
+use zone_vfs::store::{Cause, Generation, StoreError, TurnRecord, TurnStyle};
 
 use super::replay::{Recorded, Taken};
 use super::{Agent, AgentError, Running};
@@ -214,8 +215,13 @@ impl Agent {
         let limits = MemoryLimits::new(usize::MAX, usize::MAX);
         let (mut live, _) = template.slot(&image, limits, &self.host).await?;
         let identity = self.identity()?;
+        // all at once: the history lies in pieces of many turns
+        let (after, up_to) = (base.turn, turns.last().map_or(base.turn, |it| it.turn));
+        let records = self.disk.history_after(after, (up_to.0 - after.0) as usize)?;
+        let mut records: HashMap<Turn, TurnRecord> = records.into_iter().map(|it| (it.turn, it)).collect();
         for (index, of) in turns.iter().enumerate() {
-            let recorded = self.recorded(of.turn).map_err(|e| not_made(of.turn, zone_vfs::told(&e)))?;
+            let recorded = self.recorded_of(of.turn, records.remove(&of.turn));
+            let recorded = recorded.map_err(|e| not_made(of.turn, zone_vfs::told(&e)))?;
             let over = (index == 0).then_some(&image);
             let Recorded { record, began, .. } = &recorded;
             let (style, turn, base) = (TurnStyle::Transaction, record.turn, began.base);

@@ -80,6 +80,12 @@ pub enum AgentError {
         /// Why not.
         reason: String,
     },
+    /// As many wait for their turn as may.
+    #[error("{limit} wait for the agent's turns already, and no more may: send it again later")]
+    TooManyWaiting {
+        /// How many may.
+        limit: usize,
+    },
     /// The turn was cancelled: the agent stands where it stood before.
     #[error("the turn was cancelled")]
     Cancelled,

@@ -12,7 +12,7 @@ use super::template::Genesis;
 use super::{Agent, AgentError, AgentName, Resumed, Running, Template};
 use crate::code::metered;
 use crate::host::Room;
-use crate::image::{FlatName, Image};
+use crate::image::{FlatName, Image, ImageReference};
 use crate::journal::{self, AgentAbout, EventRecord, GenerationAbout, OutcomeRecord, Recording, World};
 use crate::threads;
 use crate::upkeep::When;
@@ -298,6 +298,7 @@ impl Agent {
         let mut running = self.enter().await?;
         let mut about = self.completed(&mut running, to).await?;
         self.expect_component(&about).await?;
+        self.expect_limits(&about)?;
         let _imaging = self.host.imaging.read().await;
         if !self.disk.stands_at_head() {
             // what the operator has written since the last turn must be there to come back to
@@ -336,6 +337,7 @@ impl Agent {
         let about = self.completed(&mut running, at.unwrap_or(self.disk.head())).await?;
         if at.is_some() {
             self.expect_component(&about).await?;
+            self.expect_limits(&about)?;
         }
         let _imaging = self.host.imaging.read().await;
         let info = self.disk.info()?;
@@ -404,6 +406,15 @@ impl Agent {
             self.template_of(&agent.component).await?;
         }
         Ok(())
+    }
+
+    /// Refuses a generation whose memory is larger than the agent's may be: who stood there could not be started.
+    fn expect_limits(&self, about: &GenerationAbout) -> Result<(), AgentError> {
+        let limit = self.limits(&self.about()?).memory as u64;
+        match about.image.as_ref().map(ImageReference::bytes) {
+            Some(needed) if needed > limit => Err(AgentError::MemoryLimit { needed, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// The handles that a fork gets: what is open in a zone that begins anew is closed.

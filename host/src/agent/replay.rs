@@ -212,9 +212,14 @@ impl Agent {
     }
 
     /// The turn, if all is recorded that its replay needs.
-    pub(super) fn recorded(&self, turn: Turn) -> Result<Recorded, AgentError> {
-        let no = |reason: &str| AgentError::NoReplay { turn, reason: reason.into() };
+    fn recorded(&self, turn: Turn) -> Result<Recorded, AgentError> {
         let record = self.disk.history_after(Turn(turn.0.saturating_sub(1)), 1)?.into_iter().next();
+        self.recorded_of(turn, record)
+    }
+
+    /// The same, of what the history has behind the turn before.
+    pub(super) fn recorded_of(&self, turn: Turn, record: Option<TurnRecord>) -> Result<Recorded, AgentError> {
+        let no = |reason: &str| AgentError::NoReplay { turn, reason: reason.into() };
         let record = record
             .filter(|it| it.turn == turn)
             .ok_or_else(|| no("the agent has no such turn that is over"))?;

@@ -148,6 +148,7 @@ mod tests {
             roots: Vec::new(),
             attachment: None,
             is_pinned: false,
+            seen: std::sync::Arc::default(),
             on: None,
         };
         all.iter().map(made).collect()

@@ -1,9 +1,10 @@
 //! How a sleeping agent stands: what a resume needs, read and decoded once for each generation.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use zone_vfs::id::GenerationNumber;
 
 use super::seen::Seen;
@@ -23,6 +24,10 @@ pub(crate) struct Place {
     unreadable: AtomicBool,
     /// It is known not to have been moved. Told only by who is at the agent, whom a move waits for.
     is_here: AtomicBool,
+    /// Those who wait for a turn, and who has it.
+    waiting: AtomicUsize,
+    /// Ends the call of the turn that goes on.
+    cancel: Mutex<Option<oneshot::Sender<()>>>,
     /// An image is being taken behind its turns.
     imaging: AtomicBool,
     /// The events that were answered, once that has been asked.
@@ -43,6 +48,24 @@ impl Place {
     /// Whether that was noted since this was asked last.
     pub fn take_unreadable(&self) -> bool {
         self.unreadable.swap(false, Ordering::AcqRel)
+    }
+
+    /// One more waits for a turn, until what is returned is dropped: none where `limit` do already.
+    pub fn wait_in_line(&self, limit: usize) -> Option<InLine<'_>> {
+        let waiting = InLine(&self.waiting);
+        (self.waiting.fetch_add(1, Ordering::AcqRel) < limit).then_some(waiting)
+    }
+
+    /// A call goes on, which can be cancelled from now on; comes when it is.
+    pub fn can_be_cancelled(&self) -> oneshot::Receiver<()> {
+        let (send, receive) = oneshot::channel();
+        *lock(&self.cancel) = Some(send);
+        receive
+    }
+
+    /// Cancels the call that goes on. Whether there is one.
+    pub fn cancel(&self) -> bool {
+        lock(&self.cancel).take().is_some_and(|it| it.send(()).is_ok())
     }
 
     /// Notes that an image is taken behind the turns; false where one is already.
@@ -71,17 +94,30 @@ impl Place {
     }
 
     pub fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Arc<Standing>>> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.standing)
     }
 
     /// What is known of how the agent stands at this generation.
     pub fn standing(&self, at: GenerationNumber) -> Option<Arc<Standing>> {
         self.known().clone().filter(|known| known.number == at)
     }
+}
+
+/// One who waits for a turn, or has it.
+pub(crate) struct InLine<'a>(&'a AtomicUsize);
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a resume of one generation needs.

@@ -68,7 +68,12 @@ pub struct TurnReport {
 }
 
 impl Agent {
-    /// Takes one turn, and gives the reply when it is durable. Turns queue.
+    /// Takes one turn, and gives the reply when it is durable. Turns queue, in the order in which they are sent.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::TooManyWaiting`] where as many wait already as [may](crate::HostOptions::max_waiting); what went wrong
+    /// with the turn, which then took no effect.
     pub async fn send(&self, event: Event) -> Result<TurnReport, AgentError> {
         self.send_until(event, std::future::pending()).await
     }
@@ -88,6 +93,8 @@ impl Agent {
             return Err(AgentError::EventIdTooLong { len: event.id.len(), limit: MAX_EVENT_ID });
         }
         self.expect(World::Agent, "its turns are taken by `dormouse run`, not `send`")?;
+        let limit = self.host.options.max_waiting;
+        let _in_line = self.place.wait_in_line(limit).ok_or(AgentError::TooManyWaiting { limit })?;
         let mut running = self.enter().await?;
         if let Some((turn, generation, reply)) = self.answered(&event.id)? {
             let took = started.elapsed();
@@ -120,11 +127,13 @@ impl Agent {
         let id = event.id.clone();
         let limit = self.host.options.turn_time;
         let time = now.live.begin_call(now.cpu_time);
+        let cancelled = self.place.can_be_cancelled();
         let called = {
             let call = metered(time.clone(), call_handle(now, event));
             tokio::select! {
                 result = call => result,
                 () = &mut cancel => Err(AgentError::Cancelled),
+                Ok(()) = cancelled => Err(AgentError::Cancelled),
                 () = tokio::time::sleep(limit) => Err(AgentError::Timeout(limit)),
             }
         };
@@ -145,6 +154,18 @@ impl Agent {
             }
             Err(e) => Err(self.give_up(&mut running, e).await),
         }
+    }
+
+    /// Cancels the turn that goes on, which fails with [`AgentError::Cancelled`] wherever it was sent from; the agent stands
+    /// where it stood. Whether there was one that had not come to its end.
+    pub fn cancel(&self) -> bool {
+        self.place.cancel()
+    }
+
+    /// Cancels the turn that goes on, and [pauses](Self::pause) the agent. Turns that wait already are taken before.
+    pub async fn pause_now(&self) -> Result<GenerationNumber, AgentError> {
+        self.cancel();
+        self.pause().await
     }
 
     pub(super) fn expect(&self, world: World, wanted: &'static str) -> Result<(), AgentError> {
@@ -183,7 +204,6 @@ impl Agent {
             if let Some(e) = self.unreadable(&now) {
                 return Err(e);
             }
-            self.host.images.count_written(&now.live.memories)?;
             let about = now.about(None, Start::Resumed);
             (now, about)
         };

@@ -183,6 +183,7 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
     let head = agent.info()?.head;
     let generations = agent.generations();
     if a.json {
+        let zones: Vec<String> = agent.disk().zones().into_iter().map(|zone| zone.name).collect();
         let rows: Vec<_> = generations
             .iter()
             .map(|g| {
@@ -192,7 +193,8 @@ pub fn generations(host: &Host, a: &OneAgent) -> anyhow::Result<u8> {
                 let image = about.and_then(|g| g.image);
                 json!({
                     "generation": g.number.0, "cause": cause_in(&agent, g), "component": component, "component_blake3": digest, "turn": g.turn.0, "made": time(g.at),
-                    "head": g.number == head, "pinned": g.is_pinned, "stands_on": g.on.map(|on| on.0), "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
+                    "head": g.number == head, "pinned": g.is_pinned, "stands_on": g.on.map(|on| on.0),
+                    "shared_seen": g.seen.iter().map(|it| json!({ "zone": zones.get(usize::from(it.zone)), "epoch": it.epoch.0, "sequence": it.sequence.0 })).collect::<Vec<_>>(), "memory_bytes": image.as_ref().map(crate::image::ImageReference::bytes),
                     "changed_pages": image.as_ref().map(crate::image::ImageReference::changed_pages),
                     "file_bytes": g.roots.iter().map(|r| r.usage().bytes).sum::<u64>(),
                 })

@@ -25,6 +25,8 @@ pub struct HostOptions {
     /// How much processor time a turn or a run may use; as much as it likes where there is none. It is looked at every
     /// 10 ms.
     pub cpu_time: Option<Duration>,
+    /// Turns of one agent that may wait, with the one that goes on.
+    pub max_waiting: usize,
     /// How long a component may take to be instantiated for its genesis image.
     pub genesis_time: Duration,
     /// An image with more changed pages than this, and than a sixteenth of all, is made flat behind the turns.
@@ -54,6 +56,7 @@ impl HostOptions {
             memory: MemoryLimits::default(),
             turn_time: Duration::from_hours(1),
             cpu_time: None,
+            max_waiting: 1024,
             genesis_time: Duration::from_mins(1),
             flatten_at: 256,
             parked_memory: super::pressure::Available::now().map_or(u64::MAX, |it| it.whole / 2),

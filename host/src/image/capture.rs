@@ -51,11 +51,6 @@ impl ImageStore {
         self.flat_image(name)
     }
 
-    /// Counts the pages of these memories that were written, which is asked of each [afterwards](SlotMemory::written).
-    pub(crate) fn count_written(&self, memories: &[Arc<SlotMemory>]) -> Result<(), ImageError> {
-        memories.iter().try_for_each(|it| candidates(it, self.tracking).map(drop).map_err(ImageError::Map))
-    }
-
     /// Takes the image of an instance over which `mapped` was mapped. The pages that changed since
     /// are appended to a file of `agent`'s and are durable when this returns; `flat` names the file
     /// that is written instead where so much has changed that a flat image is better.

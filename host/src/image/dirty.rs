@@ -32,7 +32,7 @@ impl DirtyTracking {
             let fault = match pagemap() {
                 Err(e) => format!("{PAGEMAP} cannot be opened ({e})"),
                 Ok(file) => match scan(file, page, PAGE, Wanted::Written, &mut Vec::new()) {
-                    Ok(()) => return Self::PagemapScan,
+                    Ok(_) => return Self::PagemapScan,
                     Err(e) if is_unknown(&e) => format!("PAGEMAP_SCAN is missing ({e})"),
                     Err(e) => format!("PAGEMAP_SCAN failed ({e})"),
                 },
@@ -98,18 +98,20 @@ enum Wanted {
     Used,
 }
 
-/// Appends the ranges of bytes, relative to `base`, that are present or swapped, and private where those are `wanted`.
+/// Appends the ranges of bytes, relative to `base`, that are present or swapped, and private where those are `wanted`. Gives
+/// how many of the bytes are private.
 fn scan(
     file: &File,
     base: usize,
     len: usize,
     wanted: Wanted,
     out: &mut Vec<std::ops::Range<usize>>,
-) -> std::io::Result<()> {
+) -> std::io::Result<usize> {
     let inverted = match wanted {
         Wanted::Written => PAGE_IS_FILE,
         Wanted::Used => 0,
     };
+    let mut private = 0;
     let end = (base + len) as u64;
     let mut start = base as u64;
     let mut regions = [PageRegion::default(); REGIONS];
@@ -124,7 +126,8 @@ fn scan(
             category_inverted: inverted,
             category_mask: inverted,
             category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-            return_mask: PAGE_IS_PRESENT,
+            // the file's come apart from the others
+            return_mask: PAGE_IS_FILE,
             ..ScanArgument::default()
         };
         // SAFETY: the argument and the vector it points to live through the call and have the
@@ -135,6 +138,9 @@ fn scan(
         }
         for region in &regions[..found as usize] {
             let (from, to) = (region.start as usize - base, region.end as usize - base);
+            if region.categories & PAGE_IS_FILE == 0 {
+                private += to - from;
+            }
             match out.last_mut() {
                 Some(last) if last.end == from => last.end = to,
                 _ => out.push(from..to),
@@ -145,7 +151,7 @@ fn scan(
         }
         start = argument.walk_end;
     }
-    Ok(())
+    Ok(private)
 }
 
 /// The pages of `memory` that may differ from what was mapped under it, in order: exactly the
@@ -167,19 +173,29 @@ pub(super) fn candidates(
 }
 
 /// The pages among the first `len` bytes of `memory` that somebody can have read or written, in order: all of them
-/// where the system does not tell. A page that nobody wrote to and that the system has taken back since is none.
+/// where the system does not tell. A page that nobody wrote to and that the system has taken back since is none. On the way
+/// it counts the pages that were written, of the whole memory.
 pub(super) fn used(memory: &SlotMemory, len: usize) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
     let found = match DirtyTracking::here() {
         DirtyTracking::PagemapScan => {
-            pagemap().and_then(|file| scan(file, memory.base(), len, Wanted::Used, &mut ranges))
+            let whole = memory.len().max(len);
+            pagemap().and_then(|file| scan(file, memory.base(), whole, Wanted::Used, &mut ranges))
         }
         DirtyTracking::Comparison => Err(std::io::ErrorKind::Unsupported.into()),
     };
-    if found.is_err() {
-        ranges.clear();
-        ranges.push(0..len);
+    match found {
+        Ok(private) => memory.note_written(private / PAGE),
+        Err(_) => {
+            memory.note_written(memory.len() / PAGE);
+            ranges.clear();
+            ranges.push(0..len);
+        }
     }
+    ranges.retain_mut(|range| {
+        range.end = range.end.min(len);
+        range.start < range.end
+    });
     in_pages(&mut ranges);
     ranges
 }

@@ -33,7 +33,7 @@ impl FrameHeader {
 }
 
 /// `plain` as it is stored, and how: compressed where that saves at least an eighth.
-pub(crate) fn pack(plain: &[u8]) -> (u8, Cow<'_, [u8]>) {
+fn pack(plain: &[u8]) -> (u8, Cow<'_, [u8]>) {
     let packed = lz4_flex::block::compress(plain);
     if packed.len() <= plain.len() - plain.len().div_ceil(8) {
         (LZ4, packed.into())

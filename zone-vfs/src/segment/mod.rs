@@ -43,7 +43,7 @@ use append::{Full, Writer};
 use cache::Cache;
 pub use error::SegmentError;
 use frame::FRAME_HEADER;
-pub(crate) use frame::{can_be, pack, unpack};
+pub(crate) use frame::{can_be, unpack};
 use index::{Index, MANY_RECENT};
 pub(crate) use marks::{FrameTable, Marks};
 #[cfg(test)]

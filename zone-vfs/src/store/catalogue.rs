@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::chain::ChainDigest;
-use super::entry::{Cause, Payload, Role, ZoneSpec};
+use super::entry::{Cause, Payload, Role, SeenMount, ZoneSpec};
 use super::history::{History, Piece};
 use super::older::{OpenTurn1, StoredGeneration1, TurnRecord1};
 use super::state::{ForgottenFile, Generation, OpenTurn, State, TurnRecord, ZoneState};
@@ -99,6 +99,7 @@ pub(super) struct StoredGeneration {
     pub attachment: Option<Payload>,
     pub is_pinned: bool,
     pub on: Option<GenerationNumber>,
+    pub seen: Vec<SeenMount>,
 }
 
 /// An agent's state, with an open turn, turns that are over and generations as the catalogue's version has them.
@@ -289,6 +290,7 @@ impl Frozen {
                 attachment: g.attachment,
                 is_pinned: g.is_pinned,
                 on: g.on,
+                seen: g.seen.to_vec(),
             });
         }
         let pieces = self.history.page(segments)?;
@@ -349,9 +351,10 @@ pub(super) fn read_state(agent: &StoredAgent, segments: &Arc<Segments>) -> Resul
         .into_iter()
         .map(|g| {
             let roots = g.roots.into_iter().map(ZoneRoot::load).collect();
-            let StoredGeneration { number, cause, about, turn, at, attachment, is_pinned, on, .. } =
+            let StoredGeneration { number, cause, about, turn, at, attachment, is_pinned, on, seen, .. } =
                 StoredGeneration { roots: Vec::new(), ..g };
-            (number, Generation { number, cause, about, turn, at, roots, attachment, is_pinned, on })
+            let seen = seen.into();
+            (number, Generation { number, cause, about, turn, at, roots, attachment, is_pinned, seen, on })
         })
         .collect();
     let tail = stored.latest.into_iter().map(Arc::new).collect();

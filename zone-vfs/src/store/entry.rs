@@ -12,7 +12,7 @@ use super::StoreError;
 use super::chain::ChainDigest;
 use super::shared::SharedMount;
 use crate::contract::ZoneKind;
-use crate::id::{AgentId, GenerationNumber, Hash, Inode, Timestamp, Turn};
+use crate::id::{AgentId, Epoch, GenerationNumber, Hash, Inode, Sequence, Timestamp, Turn};
 use crate::zone::{Change, Quota};
 
 /// Raised whenever an entry changes its meaning or layout.
@@ -32,6 +32,17 @@ pub struct ZoneSpec {
     /// The shared zone that is mounted here; exactly for a zone of the kind shared. The agent's own
     /// records and generations hold nothing of it.
     pub shared: Option<SharedMount>,
+}
+
+/// How far an agent has seen the commits of a shared zone that it mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenMount {
+    /// The agent's zone that is the mount.
+    pub zone: u16,
+    /// The epoch of the shared zone's last record that can have been seen; all of it is durable.
+    pub epoch: Epoch,
+    /// And that record's number.
+    pub sequence: Sequence,
 }
 
 /// Whose records they are.
@@ -228,6 +239,13 @@ pub enum Entry {
         /// The embedder's part.
         about: Payload,
     },
+    /// What the agent has seen of shared zones by the generation that was made before.
+    Seen {
+        /// Which generation.
+        generation: GenerationNumber,
+        /// The mounts of which it has seen something since the generation before.
+        mounts: Vec<SeenMount>,
+    },
 }
 
 impl Payload {
@@ -303,6 +321,7 @@ impl Entry {
             | Self::Pinned { .. }
             | Self::Bounded { .. }
             | Self::StandsOn { .. }
+            | Self::Seen { .. }
             | Self::Completed { .. }
             | Self::Attached { .. } => false,
         }

@@ -78,7 +78,7 @@ pub use self::blob::MAX_PAYLOAD;
 pub use self::damaged::DamagedAgent;
 pub use self::diff::{DiskDifferences, ZoneDifferences};
 pub use self::disk::{Disk, DiskInfo, Done, MAX_REASON, NewGeneration, PoliciesOff, wait};
-pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, TurnStyle, ZoneSpec};
+pub use self::entry::{Cause, Payload, RECORD_VERSION, Role, SeenMount, TurnStyle, ZoneSpec};
 pub use self::error::StoreError;
 pub use self::export::{
     Arrival, ArrivedAgent, ArrivedGeneration, Begin, ExportAbout, ExportReport, ExportedZone, Exporting,

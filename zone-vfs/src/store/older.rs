@@ -40,7 +40,7 @@ pub(super) struct StoredGeneration1 {
 impl From<StoredGeneration1> for StoredGeneration {
     fn from(old: StoredGeneration1) -> Self {
         let StoredGeneration1 { number, cause, about, turn, at, roots, attachment, is_pinned } = old;
-        Self { number, cause, about, turn, at, roots, attachment, is_pinned, on: None }
+        Self { number, cause, about, turn, at, roots, attachment, is_pinned, on: None, seen: Vec::new() }
     }
 }
 

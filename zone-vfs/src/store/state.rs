@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::chain::ChainDigest;
-use super::entry::{Cause, Entry, Payload, Role, TurnStyle, ZoneSpec};
+use super::entry::{Cause, Entry, Payload, Role, SeenMount, TurnStyle, ZoneSpec};
 use super::history::History;
 use super::policy::KeepGenerations;
 use crate::chunks::ChunkStore;
@@ -69,6 +69,8 @@ pub struct Generation {
     pub attachment: Option<Payload>,
     /// No policy drops it.
     pub is_pinned: bool,
+    /// How far the agent has seen shared zones, in the order of its zones: of those that it has ever used.
+    pub seen: Arc<[SeenMount]>,
     /// The earlier generation without which it is of no use, and which is kept as long; none where it stands by itself.
     pub on: Option<GenerationNumber>,
 }
@@ -353,6 +355,13 @@ impl State {
                     generation.on = Some(on);
                 }
             }
+            Entry::Seen { generation, mounts } => {
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    let mut seen: BTreeMap<_, _> = generation.seen.iter().map(|it| (it.zone, *it)).collect();
+                    seen.extend(mounts.into_iter().map(|it| (it.zone, it)));
+                    generation.seen = seen.into_values().collect();
+                }
+            }
             Entry::Completed { generation, about } => {
                 // one that was dropped meanwhile needs nothing
                 if let Some(generation) = self.generations.get_mut(&generation) {
@@ -507,10 +516,13 @@ impl State {
         let stands_for = stands_for.flatten();
         let turn = stands_for.map_or(self.last_turn, |head| head.turn);
         let on = stands_for.filter(|head| head.on.is_some()).map(|head| head.number);
+        // what it has seen stays seen, also where its memory goes back
+        let seen = self.generations.get(&self.head).map(|head| head.seen.clone()).unwrap_or_default();
         if !matches!(cause, Cause::Side(_)) {
             self.head = number;
         }
-        let made = Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false, on };
+        let made =
+            Generation { number, cause, about, turn, at, roots, attachment, is_pinned: false, seen, on };
         self.generations.insert(number, made);
     }
 

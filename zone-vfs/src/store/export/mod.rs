@@ -12,6 +12,7 @@
 //! - `arrived`: where what has come lies here
 
 mod arrived;
+mod codec;
 mod format;
 mod read;
 mod write;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::{Arc, PoisonError};
 
 use super::arrived::Arrived;
+use super::codec::unpacked;
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_GENERATIONS,
     MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, STANDS_ON, Stands, TURNS, TURNS_1, TURNS_IN_ONE, is_time,
@@ -12,7 +13,6 @@ use super::format::{
 use super::{Arrival, ArrivedAgent, ArrivedGeneration, ExportedZone, bad};
 use crate::chunks::MAX_FRAME;
 use crate::id::{AgentId, GenerationNumber, Hash, Turn};
-use crate::segment::{can_be, unpack};
 use crate::store::catalogue::{StoredGeneration, StoredState};
 use crate::store::disk::{Disk, MAX_REASON};
 use crate::store::entry::{Cause, Role};
@@ -291,6 +291,8 @@ impl<'a> Importing<'a, '_> {
             attachment: attached.map(|(root, ..)| root.clone()),
             is_pinned: it.pinned,
             on: None,
+            // of other shared zones than those that it mounts here
+            seen: Vec::new(),
         });
         Ok(())
     }
@@ -339,9 +341,7 @@ fn read_frame(from: &mut Through<'_, dyn Read + '_>) -> Result<(Hash, Vec<u8>), 
     let [codec] = from.take()?;
     let plain = u32::from_le_bytes(from.take()?) as usize;
     let stored = u32::from_le_bytes(from.take()?) as usize;
-    can_be(codec, plain, stored).map_err(|reason| bad(format!("is damaged: a frame in it: {reason}")))?;
-    let bytes = read_bytes(from, stored, MAX_FRAME)?;
-    let plain =
-        unpack(codec, plain, &bytes).map_err(|reason| bad(format!("is damaged: a frame in it: {reason}")))?;
+    let damaged = |reason| bad(format!("is damaged: a frame in it: {reason}"));
+    let plain = unpacked(codec, plain, stored, || read_bytes(from, stored, MAX_FRAME), damaged)?;
     Ok((label, plain))
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
 
+use super::codec::Packing;
 use super::format::{
     AGENT, ATTACHMENT, Agent, CONTENT, FILE, GENERATION, Generation, Header, LEAF, MAGIC, MAX_ATTACHMENTS,
     MAX_FRAMES, MAX_GENERATIONS, MAX_PIECES, MAX_RECORD, NODE, PLAIN, STANDS, STANDS_ON, Stands, TURNS,
@@ -12,7 +13,7 @@ use super::format::{
 use super::{ExportReport, Exporting, bad};
 use crate::chunks::FrameKind;
 use crate::id::{Hash, Timestamp};
-use crate::segment::{Marks, Segments, pack};
+use crate::segment::{Marks, Segments};
 use crate::store::attachment::{Root, leaf_chunks};
 use crate::store::catalogue::{self, Frozen, StoredGeneration, StoredState};
 use crate::store::disk::Disk;
@@ -81,6 +82,7 @@ impl Store {
         let mut writer = Writer {
             segments,
             out,
+            packing: Packing::new().map_err(compressing)?,
             plain: Marks::default(),
             nodes: Marks::default(),
             leaves: Marks::default(),
@@ -106,6 +108,7 @@ impl Store {
 struct Writer<'a, 'b, 'c> {
     segments: &'a Segments,
     out: Through<'b, dyn Write + 'c>,
+    packing: Packing,
     plain: Marks,
     nodes: Marks,
     leaves: Marks,
@@ -137,7 +140,7 @@ impl Writer<'_, '_, '_> {
             )));
         }
         self.report.frames += 1;
-        let (codec, stored) = pack(plain);
+        let (codec, stored) = self.packing.pack(plain).map_err(compressing)?;
         self.out.put(&[tag])?;
         self.out.put(&hash.0)?;
         self.out.put(&[codec])?;
@@ -268,6 +271,10 @@ impl Writer<'_, '_, '_> {
         self.report.digest = sum;
         Ok(self.report)
     }
+}
+
+fn compressing(source: std::io::Error) -> StoreError {
+    StoreError::Io { what: "compressing an export".into(), source }
 }
 
 /// One tree, on the way from its leaves up.

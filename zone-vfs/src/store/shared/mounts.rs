@@ -8,7 +8,7 @@ use super::flow::{Flow, settle_all};
 use crate::id::GenerationNumber;
 use crate::store::commit::Commit;
 use crate::store::disk::{Disk, Done, Inner};
-use crate::store::entry::Entry;
+use crate::store::entry::{Entry, SeenMount};
 #[cfg(test)]
 use crate::store::tests::{self, Mistake};
 use crate::store::{Shared, StoreError};
@@ -106,6 +106,18 @@ impl Mounts {
         used.filter_map(|m| m.flow.get()).filter(|f| !f.is_settled()).cloned().collect()
     }
 
+    /// How far the zones have come of which something was seen since the turn began. They are settled, and none of their
+    /// disks is locked.
+    fn seen(&self) -> Vec<SeenMount> {
+        let used = (0..).zip(&self.0).filter_map(|(zone, mount)| Some((zone, mount.as_ref()?)));
+        let used = used.filter(|(_, mount)| mount.used.load(Ordering::Relaxed));
+        let seen = used.filter_map(|(zone, mount)| {
+            let inner = mount.flow.get()?.disk.lock();
+            Some(SeenMount { zone, epoch: inner.state.epoch, sequence: inner.state.sequence })
+        });
+        seen.collect()
+    }
+
     /// Closes all that the agent holds open in shared zones.
     pub fn let_go(&self) -> Result<(), StoreError> {
         let mut first = Ok(());
@@ -120,6 +132,22 @@ impl Mounts {
 
 /// What a commit point adds to the records.
 pub(in crate::store) type Control = Box<dyn FnOnce(&Inner) -> Result<Vec<Entry>, StoreError> + Send>;
+
+/// Adds what was seen behind the generation that a commit point makes.
+fn with_seen(control: Control, mounts: Vec<SeenMount>) -> Control {
+    if mounts.is_empty() {
+        return control;
+    }
+    Box::new(move |inner| {
+        let mut entries = control(inner)?;
+        let made = entries.iter().find_map(|it| match it {
+            Entry::Generation { number, .. } => Some(*number),
+            _ => None,
+        });
+        entries.extend(made.map(|generation| Entry::Seen { generation, mounts }));
+        Ok(entries)
+    })
+}
 
 impl Disk {
     /// The mount of this index, where the zone is a shared one.
@@ -142,6 +170,7 @@ impl Disk {
     pub(in crate::store) fn commit(self: &Arc<Self>, control: Control, done: Done<GenerationNumber>) {
         let unsettled = self.mounts.unsettled();
         if unsettled.is_empty() {
+            let control = with_seen(control, self.mounts.seen());
             return Commit::start(self, control, None, done);
         }
         if let Err(e) = self.reserve() {
@@ -151,7 +180,10 @@ impl Disk {
         settle_all(
             unsettled,
             Box::new(move |settled| match settled {
-                Ok(()) => Commit::start_reserved(&disk, control, done),
+                Ok(()) => {
+                    let control = with_seen(control, disk.mounts.seen());
+                    Commit::start_reserved(&disk, control, done);
+                }
                 Err(e) => {
                     disk.unreserve();
                     done(Err(e));

@@ -464,3 +464,41 @@ fn many_agents_append_at_once_beside_checkpoints_and_nothing_is_lost_or_torn() {
     }
     assert_eq!(text.lines().count(), AGENTS * TURNS);
 }
+
+#[test]
+fn a_generation_tells_how_far_its_agent_has_seen_shared_zones() {
+    let device = Simulated::new(1);
+    let store = start(&device);
+    let team = store.create_shared("team", Quota::default()).unwrap();
+    let a = create_in(&store, "a", team, true);
+    let seen = |disk: &Disk, number: u64| disk.generation(GenerationNumber(number)).unwrap().seen.to_vec();
+    let turn = |disk: &Arc<Disk>, uses: bool| {
+        disk.begin(TurnStyle::Transaction, b"").unwrap();
+        if uses {
+            disk.zone(TEAM, read_zone).unwrap();
+        }
+        end(disk, b"").unwrap();
+    };
+    turn(&a, false);
+    assert_eq!(seen(&a, 1), [], "it has looked at nothing");
+    write_team(&store, "plan", b"one");
+    turn(&a, true);
+    let first = seen(&a, 2);
+    let [SeenMount { zone: TEAM, .. }] = first[..] else { panic!("{first:?}") };
+    write_team(&store, "plan", b"two");
+    turn(&a, false);
+    assert_eq!(seen(&a, 3), first, "it does not know of that");
+    turn(&a, true);
+    let second = seen(&a, 4);
+    assert!((second[0].epoch, second[0].sequence) > (first[0].epoch, first[0].sequence), "{second:?}");
+    // what it has seen it has seen, wherever its memory goes
+    rewind(&a, GenerationNumber(2)).unwrap();
+    assert_eq!(seen(&a, 5), second);
+    drop((store, a));
+    for _ in 0..2 {
+        let store = start(&device);
+        let a = find(&store, "a");
+        assert_eq!((seen(&a, 1), seen(&a, 3), seen(&a, 5)), (Vec::new(), first.clone(), second.clone()));
+        store.checkpoint().unwrap();
+    }
+}

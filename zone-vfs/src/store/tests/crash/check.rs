@@ -17,6 +17,7 @@ pub fn after_crash(
     }
     let found = look(&store)?;
     found.check_mounts()?;
+    what_was_seen_is_there(&store)?;
     let (model, teams) = timeline.explain(&found, changes)?;
     if rng.one_in(4) {
         let segments = &store.shared().map_err(|e| e.to_string())?.segments;
@@ -92,6 +93,31 @@ fn forgetting_holds(
 
 fn look(store: &Store) -> Result<World, String> {
     World::try_of(store).map_err(|e| format!("it cannot be read: {e}"))
+}
+
+/// No generation says that its agent has seen what a shared zone has no record of.
+fn what_was_seen_is_there(store: &Store) -> Result<(), String> {
+    let text = |e: StoreError| e.to_string();
+    let shared = store.shared().map_err(text)?;
+    for (name, id) in store.agents().map_err(text)? {
+        let disk = store.disk(id).map_err(text)?;
+        let zones = disk.zones();
+        for generation in disk.generations() {
+            for seen in generation.seen.iter() {
+                let mount = zones[usize::from(seen.zone)].shared.ok_or("it has seen what is no mount")?;
+                // one that was removed has no records any more
+                let Ok(flow) = shared.flow(&mut shared.agents(), mount.zone) else { continue };
+                let stands = {
+                    let inner = flow.disk.lock();
+                    (inner.state.epoch, inner.state.sequence)
+                };
+                if (seen.epoch, seen.sequence) > stands {
+                    return Err(format!("{name}@{} has seen {seen:?} of {stands:?}", generation.number));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The store takes a turn of every agent, and something in every shared zone, and a crash after that keeps it.
