@@ -48,30 +48,25 @@ fn turns_are_taken_in_the_order_in_which_they_are_sent() {
     with_agent(
         |_| (),
         async |_, agent| {
-            let mut sent = Vec::new();
-            for n in 1..=20 {
-                let waiting = agent.clone();
-                let mut turn = Box::pin(async move { send(&waiting, &format!("note {n}")).await });
-                // it stands in line once it has been asked
-                assert!(poll_once(turn.as_mut()).await.is_none() || n == 1);
-                sent.push(turn);
+            let first = {
+                let agent = agent.clone();
+                tokio::spawn(async move { send(&agent, "sleep 300").await })
+            };
+            under_way(&agent).await;
+            let mut sent = tokio::task::JoinSet::new();
+            for n in 1..=10 {
+                let agent = agent.clone();
+                sent.spawn(async move { (n, send(&agent, &format!("note {n}")).await) });
+                // so that it stands in line before the next
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            for (n, turn) in sent.into_iter().enumerate() {
-                assert_eq!(turn.await.expect("a turn"), format!("kept note {}", n + 1));
+            assert_eq!(first.await.expect("a task").expect("a turn"), "awake");
+            while let Some(turn) = sent.join_next().await {
+                let (n, reply) = turn.expect("a task");
+                assert_eq!(reply.expect("a turn"), format!("kept note {n}"));
             }
         },
     );
-}
-
-/// Polls once.
-async fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
-    std::future::poll_fn(|context| {
-        std::task::Poll::Ready(match std::pin::Pin::new(&mut future).poll(context) {
-            std::task::Poll::Ready(done) => Some(done),
-            std::task::Poll::Pending => None,
-        })
-    })
-    .await
 }
 
 #[test]
@@ -84,18 +79,17 @@ fn no_more_wait_than_may_and_a_turn_that_is_cancelled_makes_room() {
                 tokio::spawn(async move { send(&agent, "spin").await })
             };
             under_way(&agent).await;
-            let waiting = {
+            let wait = || {
                 let agent = agent.clone();
                 tokio::spawn(async move { send(&agent, "note one").await })
             };
-            let begun = Instant::now();
-            let refused = loop {
-                // one that stands in line before the other leaves it
-                match tokio::time::timeout(Duration::from_millis(50), send(&agent, "list")).await {
-                    Ok(Err(e)) => break e,
-                    _ => assert!(begun.elapsed() < Duration::from_secs(20), "nobody is refused"),
-                }
+            // one of the two stands in line, the other cannot
+            let (mut first, mut second) = (wait(), wait());
+            let (refused, waiting) = tokio::select! {
+                done = &mut first => (done, second),
+                done = &mut second => (done, first),
             };
+            let refused = refused.expect("a task").expect_err("nobody is refused");
             assert!(matches!(refused, AgentError::TooManyWaiting { limit: 2 }), "{refused}");
             cancel(&agent).await;
             assert!(matches!(spin.await.expect("a task"), Err(AgentError::Cancelled)));
