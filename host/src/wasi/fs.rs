@@ -67,15 +67,6 @@ pub(crate) struct Listing {
     ahead: VecDeque<DirEntry>,
 }
 
-/// Bytes of file content that a zone keeps in memory before they go to the chunk store.
-const RESIDENT: usize = 64 << 20;
-
-/// Moves content to the chunk store when much of it is in memory.
-#[inline]
-fn bound_memory(zone: &mut Zone) -> Result<(), ZoneError> {
-    if zone.resident_bytes() > RESIDENT { zone.spill() } else { Ok(()) }
-}
-
 /// A file, and how it is worked on.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
@@ -103,7 +94,7 @@ pub(super) fn write_at(disk: &Disk, place: Place, position: Option<u64>, bytes: 
             Some(at) => drop(z.write(access, inode, at, bytes)?),
             None => drop(z.append(access, inode, bytes)?),
         }
-        bound_memory(z)
+        Ok::<_, ZoneError>(())
     });
     Ok(written.ok_or(FsError::Code(ErrorCode::BadDescriptor))??)
 }
@@ -642,10 +633,7 @@ impl GuestState {
             self.logs = Some((zone, files));
             inode
         };
-        let appended = disk.zone(zone, |z| {
-            z.append(access, inode, bytes)?;
-            bound_memory(z)
-        });
+let appended = disk.zone(zone, |z| z.append(access, inode, bytes).map(drop));
         let appended = appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map_err(FsError::from);
         self.noted(Call::Print.at(zone, inode).content(bytes), appended)
     }

@@ -66,6 +66,18 @@ pub(super) fn peek_len(bytes: &[u8]) -> Option<usize> {
     known.then(|| FOOTER_HEADER + u32_at(header, 16) as usize * ENTRY + TRAILER)
 }
 
+/// The version of a footer, by its header, where it is newer than this program knows. Every version keeps the header's first
+/// eight bytes, the trailer, and the keyed hash at the end.
+pub(super) fn newer_version(bytes: &[u8]) -> Option<u32> {
+    let header = bytes.first_chunk::<FOOTER_HEADER>()?;
+    (header[..4] == FOOTER_MAGIC).then(|| u32_at(header, 4)).filter(|version| *version > FOOTER_VERSION)
+}
+
+/// The newest version of a footer that this program knows.
+pub(super) const fn known_version() -> u32 {
+    FOOTER_VERSION
+}
+
 /// Whether `bytes`, a footer with its trailer, was made with `key`.
 pub(super) fn is_sound(bytes: &[u8], key: &[u8; 32]) -> bool {
     let Some((content, sum)) = bytes.split_last_chunk::<MAC>() else { return false };

@@ -90,6 +90,9 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader, &'static str> {
     if header[..4] != FRAME_MAGIC {
         return Err("no frame begins here");
     }
+    if header[4] > FRAME_VERSION {
+        return Err("the frame is of a newer version of this program");
+    }
     if header[4] != FRAME_VERSION {
         return Err("the frame has an unknown version");
     }
@@ -114,6 +117,15 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader, &'static str> {
 /// Whether a frame whose header this is says that it holds this.
 pub(super) fn is_kind(header: &[u8; FRAME_HEADER], kind: FrameKind) -> bool {
     header[..4] == FRAME_MAGIC && header[5] == kind as u8
+}
+
+/// The version of the frame at the start of `bytes`, where it is newer than this program knows, and the newest that it
+/// does. Every version keeps magic, version and length where they are, and the checksum.
+pub(super) fn newer_version(bytes: &[u8]) -> Option<(u32, u32)> {
+    let header = bytes.first_chunk::<FRAME_HEADER>()?;
+    let is_newer = header[..4] == FRAME_MAGIC && header[4] > FRAME_VERSION;
+    let whole = bytes.get(..FRAME_HEADER.checked_add(u32_at(header, 12))?)?;
+    (is_newer && is_sound(whole)).then_some((header[4].into(), FRAME_VERSION.into()))
 }
 
 /// Whether `frame`, the whole of it, is what its checksum says.

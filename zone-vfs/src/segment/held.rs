@@ -32,6 +32,13 @@ impl Segments {
     pub(crate) fn hold(&self, damaged: &BTreeSet<Hash>, note: bool) -> Result<u32, ChunkError> {
         let before = self.lock().watch.as_ref().map_or(u32::MAX, |it| it.before);
         let io = ChunkError::of_device;
+        if is_newer(&*self.device) {
+            // what it notes is not known here: everything is held, and the file stays as it is
+            tracing::warn!(
+                "{FILE} is of a newer version of this program: nothing is taken that damage may need"
+            );
+            return Ok(if damaged.is_empty() { 0 } else { before });
+        }
         let known = read(&*self.device, &self.key);
         let since: BTreeMap<Hash, u32> = damaged
             .iter()
@@ -62,11 +69,25 @@ impl Segments {
     /// Forgets what is held, before frames are moved out of segments that are: the next sweep holds what there
     /// is then.
     pub(super) fn forget_held(&self) -> io::Result<()> {
+        if is_newer(&*self.device) {
+            return Err(io::Error::other(format!(
+                "{FILE} is of a newer version of this program, which has to go on here"
+            )));
+        }
         match self.device.remove(FILE) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a newer version of this program has noted what is held.
+fn is_newer(device: &dyn Device) -> bool {
+    let mut header = [0; 12];
+    let read = device.open(FILE, Caching::Cached).and_then(|file| file.read_at(0, &mut header));
+    let (magic, version) = header.split_at(8);
+    let version = version.try_into().map_or(0, u32::from_le_bytes);
+    read.is_ok() && *magic == MAGIC && version > VERSION
 }
 
 /// What is noted; none where there is no such file, or it does not read.

@@ -195,6 +195,11 @@ pub(super) fn look_at_start(
     {
         return Err(SegmentError::NewerFormat { file: path, found, supported: FORMAT_VERSION });
     }
+    let newer = newer_footer(&*file, len, key).map_err(io_error(&path))?;
+    if let Some(found) = newer {
+        let (file, supported) = (format!("the footer of {path}"), footer::known_version());
+        return Err(SegmentError::NewerFormat { file, found, supported });
+    }
     let footers = match read_footers(&*file, number, len, key) {
         Err(error) if is_shortage(&error) => return Err(io_error(&path)(error)),
         // footers that the device cannot read are as good as none
@@ -217,11 +222,42 @@ pub(super) fn look_at_start(
         });
     }
     let (bytes, is_whole) = read_what_reads(&*file, len).map_err(io_error(&path))?;
-    let (entries, is_torn) = scan(&bytes, number, key, options);
+    let (entries, is_torn) = match scan(&bytes, number, key, options) {
+        Ok(scanned) => scanned,
+        Err((at, found, supported)) => {
+            return Err(SegmentError::NewerFormat {
+                file: format!("{path}, the frame at {at},"),
+                found,
+                supported,
+            });
+        }
+    };
     let entries = numbered(entries);
     let is_torn = is_torn || !is_whole;
     let (has_footer, last_footer, is_explained, is_unread) = (false, 0, !is_torn, !is_whole);
     Ok(Found { path, file, len, entries, has_footer, last_footer, is_torn, is_explained, is_unread })
+}
+
+/// The version of the last footer, where it is newer than this program knows. That nothing is written behind it, and that it
+/// is no guest's imitation, its keyed hash tells. What does not read is told elsewhere.
+fn newer_footer(file: &dyn DeviceFile, len: u64, key: &[u8; 32]) -> std::io::Result<Option<u32>> {
+    let mut end = vec![0; footer::trailer_len()];
+    let Some(trailer) = len.checked_sub(end.len() as u64) else { return Ok(None) };
+    let read = |at: u64, into: &mut [u8]| match file.read_at(at, into) {
+        Err(error) if is_shortage(&error) => Err(error),
+        read => Ok(read.is_ok()),
+    };
+    if !read(trailer, &mut end)? {
+        return Ok(None);
+    }
+    let Some(at) = footer::trailer_offset(&end).filter(|at| *at != 0 && *at < trailer) else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; (len - at) as usize];
+    if !read(at, &mut bytes)? {
+        return Ok(None);
+    }
+    Ok(footer::newer_version(&bytes).filter(|_| footer::is_sound(&bytes, key)))
 }
 
 /// In the order in which they lie, each with its ordinal.
@@ -309,8 +345,14 @@ fn read_footers(
     Ok(Some((all, last, footers)))
 }
 
-/// The frames in `bytes`, a whole segment, and whether some of it does not read.
-fn scan(bytes: &[u8], segment: u32, key: &[u8; 32], options: &SegmentOptions) -> (Vec<Entry>, bool) {
+/// The frames in `bytes`, a whole segment, and whether some of it does not read. An error is a frame of a newer version, where
+/// it lies, and which version is known.
+fn scan(
+    bytes: &[u8],
+    segment: u32,
+    key: &[u8; 32],
+    options: &SegmentOptions,
+) -> Result<(Vec<Entry>, bool), (usize, u32, u32)> {
     let mut entries = Vec::new();
     let mut rescue = RESCUE_WORK;
     let mut is_torn = footer::segment_version(bytes).is_none();
@@ -325,12 +367,14 @@ fn scan(bytes: &[u8], segment: u32, key: &[u8; 32], options: &SegmentOptions) ->
             at += len;
         } else if let Some(len) = sound_footer(rest, key).filter(|_| !is_torn) {
             at += len;
+        } else if let Some((found, supported)) = frame::newer_version(rest).filter(|_| !is_torn) {
+            return Err((at, found, supported));
         } else {
             is_torn = true;
             at += 1 + next_magic(&rest[1..]);
         }
     }
-    (entries, is_torn)
+    Ok((entries, is_torn))
 }
 
 /// The frame at the start of `bytes`. With a key, its content is hashed too.

@@ -75,6 +75,7 @@ impl Zone {
         self.check(access, Operation::CreateDirectory)?;
         let place = self.locate_new(access, base, path)?;
         self.check_place(access, &place, Operation::CreateDirectory)?;
+        self.bound_memory()?;
         // refuses what lies too deep
         self.lies_in(place.parent, Inode::ROOT)?;
         if let (true, Some(named)) = (self.is_versioned(), place.named()) {
@@ -172,6 +173,7 @@ impl Zone {
         self.check(access, Operation::Unlink)?;
         let place = self.locate(access, base, path, Last::Entry)?;
         self.check_past(access, &place, Operation::Unlink)?;
+        self.bound_memory()?;
         let (inode, kind) = place.found()?;
         if is_directory(kind) {
             return Err(ErrorCode::IsDirectory.into());

@@ -104,6 +104,7 @@ impl Zone {
     }
 
     fn write_checked(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<()> {
+        self.bound_memory()?;
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let (size, reserved) = (file.record.size, file.reserved);
         check_regular(file)?;

@@ -121,6 +121,8 @@ pub struct Zone {
     erased: Vec<Erased>,
     /// Drafts that nobody has open, since a full disk kept them from being published.
     postponed: BTreeSet<Inode>,
+    /// The keys that had changed when memory was last bounded.
+    bounded: usize,
     /// The turn that is going on; 0 for none.
     turn: Turn,
     /// The number of the first event that can belong to this turn, or to what the operator does now.
@@ -175,6 +177,7 @@ impl Zone {
             forgotten: BTreeSet::new(),
             erased: Vec::new(),
             postponed: BTreeSet::new(),
+            bounded: 0,
             turn: Turn(0),
             span: Version(counters.next_inode.0),
         }

@@ -103,6 +103,50 @@ fn a_newer_format_is_named() {
 }
 
 #[test]
+fn a_newer_footer_or_frame_is_named_and_nothing_is_written_over_it() {
+    let device = Simulated::new(1);
+    let segments = start(&device);
+    segments.put(FrameKind::Chunk, b"x").unwrap();
+    segments.flush().unwrap();
+    let unsealed = device.killed();
+    segments.close();
+    drop(segments);
+    let newer_footer = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(4).rposition(|it| it == b"dIdx").unwrap();
+        bytes[at + 4..at + 8].copy_from_slice(&2u32.to_le_bytes());
+        let end = bytes.len() - 16;
+        let key = blake3::derive_key("dormouse 2026 segment footer", &KEY);
+        let mac = blake3::keyed_hash(&key, &bytes[at..end]);
+        bytes[end..].copy_from_slice(&mac.as_bytes()[..16]);
+    };
+    let newer_frame = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(4).position(|it| it == b"dFrm").unwrap();
+        bytes[at + 4] = 2;
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&bytes[at..at + 80]);
+        let stored = u32::from_le_bytes(bytes[at + 12..at + 16].try_into().unwrap()) as usize;
+        sum.update(&bytes[at + 84..at + 84 + stored]);
+        let sum = sum.finalize().to_le_bytes();
+        bytes[at + 80..at + 84].copy_from_slice(&sum);
+    };
+    let cases: [(&Simulated, &dyn Fn(&mut Vec<u8>), &str); 2] =
+        [(&device, &newer_footer, "the footer of"), (&unsealed, &newer_frame, "the frame at")];
+    for (device, newer, named) in cases {
+        let mut before = Vec::new();
+        device
+            .tamper(&path(1), |bytes| {
+                newer(bytes);
+                before.clone_from(bytes);
+            })
+            .unwrap();
+        let error = Segments::open(Arc::new(device.clone()), KEY, small()).err().unwrap();
+        assert!(matches!(error, SegmentError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+        assert!(error.to_string().contains(named), "{error}");
+        device.tamper(&path(1), |bytes| assert_eq!(*bytes, before)).unwrap();
+    }
+}
+
+#[test]
 fn a_missing_segment_is_damage() {
     let device = Simulated::new(1);
     let segments = start(&device);

@@ -30,6 +30,14 @@ pub(super) fn read(device: &dyn Device) -> io::Result<Option<Vec<Uuid>>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
+    let mut start = [0; 12];
+    if file.read_at(0, &mut start).is_ok() && start[..8] == MAGIC {
+        let found = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
+        if found > VERSION {
+            let newer = format!("{FILE} has format {found}; this program reads up to {VERSION}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, newer));
+        }
+    }
     let Some(len) = usize::try_from(file.len()?).ok().filter(|len| is_a_length(*len)) else {
         return Ok(None);
     };

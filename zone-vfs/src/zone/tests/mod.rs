@@ -7,6 +7,7 @@ mod expire;
 mod files;
 mod forgetting;
 mod found;
+mod memory;
 mod model;
 mod names;
 mod past;
