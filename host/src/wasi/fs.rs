@@ -7,7 +7,7 @@ use zone_vfs::contract::{Operation, Principal, check};
 use zone_vfs::id::{Inode, Timestamp};
 use zone_vfs::store::{Disk, StoreError};
 use zone_vfs::tree::{FileKind, Name};
-use zone_vfs::zone::{Access, DirEntry, ErrorCode, OpenOptions, Stat, Zone, ZoneError};
+use zone_vfs::zone::{Access, DirEntry, ErrorCode, OpenOptions, Stat, ZoneError};
 
 use super::bytes::Blob;
 use super::call::{Asked, Call};
@@ -89,12 +89,9 @@ impl Place {
 #[inline]
 pub(super) fn write_at(disk: &Disk, place: Place, position: Option<u64>, bytes: &[u8]) -> FsResult<()> {
     let Place { zone, inode, access } = place;
-    let written = disk.zone(zone, |z| {
-        match position {
-            Some(at) => drop(z.write(access, inode, at, bytes)?),
-            None => drop(z.append(access, inode, bytes)?),
-        }
-        Ok::<_, ZoneError>(())
+    let written = disk.zone(zone, |z| match position {
+        Some(at) => z.write(access, inode, at, bytes).map(drop),
+        None => z.append(access, inode, bytes).map(drop),
     });
     Ok(written.ok_or(FsError::Code(ErrorCode::BadDescriptor))??)
 }
@@ -633,7 +630,7 @@ impl GuestState {
             self.logs = Some((zone, files));
             inode
         };
-let appended = disk.zone(zone, |z| z.append(access, inode, bytes).map(drop));
+        let appended = disk.zone(zone, |z| z.append(access, inode, bytes).map(drop));
         let appended = appended.ok_or(FsError::Code(ErrorCode::BadDescriptor))?.map_err(FsError::from);
         self.noted(Call::Print.at(zone, inode).content(bytes), appended)
     }

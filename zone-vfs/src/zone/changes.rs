@@ -49,7 +49,7 @@ impl Zone {
             drained.changes.push(Change::Counters(self.counters));
         }
         self.state.pending.clear();
-        self.bounded = 0;
+        self.bounded.drained();
         self.authors.clear();
         self.forgotten.clear();
         self.state.dirty_bytes = 0;

@@ -75,7 +75,7 @@ impl Zone {
         self.check(access, Operation::CreateDirectory)?;
         let place = self.locate_new(access, base, path)?;
         self.check_place(access, &place, Operation::CreateDirectory)?;
-        self.bound_memory()?;
+        self.bound_memory(access)?;
         // refuses what lies too deep
         self.lies_in(place.parent, Inode::ROOT)?;
         if let (true, Some(named)) = (self.is_versioned(), place.named()) {
@@ -97,6 +97,7 @@ impl Zone {
         if place.slash {
             return Err(ErrorCode::NoEntry.into());
         }
+        self.bound_memory(access)?;
         let size = target.len() as u64;
         let record = new_record(Body::Symlink(Arc::new(target.to_vec())), size, access.now);
         self.create(access, &place, record)
@@ -121,6 +122,7 @@ impl Zone {
         if place.slash {
             return Err(ErrorCode::NoEntry.into());
         }
+        self.bound_memory(access)?;
         if self.record(inode)?.links >= MAX_NAMES {
             return Err(ErrorCode::TooManyLinks.into());
         }
@@ -150,6 +152,7 @@ impl Zone {
         if place.slash {
             return Err(ErrorCode::NoEntry.into());
         }
+        self.bound_memory(access)?;
         self.prepare_entry(&place)?;
         self.state.prepare(&[&Key::orphan(inode)])?;
         // it was counted all the time
@@ -173,7 +176,7 @@ impl Zone {
         self.check(access, Operation::Unlink)?;
         let place = self.locate(access, base, path, Last::Entry)?;
         self.check_past(access, &place, Operation::Unlink)?;
-        self.bound_memory()?;
+        self.bound_memory_if_possible(access);
         let (inode, kind) = place.found()?;
         if is_directory(kind) {
             return Err(ErrorCode::IsDirectory.into());
@@ -190,6 +193,7 @@ impl Zone {
         self.check(access, Operation::RemoveDirectory)?;
         let place = self.locate(access, base, path, Last::Entry)?;
         self.check_past(access, &place, Operation::RemoveDirectory)?;
+        self.bound_memory_if_possible(access);
         let (inode, kind) = place.found()?;
         if !is_directory(kind) {
             return Err(ErrorCode::NotDirectory.into());
@@ -233,6 +237,11 @@ impl Zone {
         };
         if new.slash && !is_directory(kind) {
             return Err(ErrorCode::NotDirectory.into());
+        }
+        if new.target.is_some() {
+            self.bound_memory_if_possible(access);
+        } else {
+            self.bound_memory(access)?;
         }
         let mut chunks = Vec::new();
         if let Some((replaced, replaced_kind)) = new.target {

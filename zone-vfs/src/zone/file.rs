@@ -104,7 +104,7 @@ impl Zone {
     }
 
     fn write_checked(&mut self, access: Access, inode: Inode, offset: u64, data: &[u8]) -> Result<()> {
-        self.bound_memory()?;
+        self.bound_memory(access)?;
         let file = self.open.get(&inode).ok_or(ErrorCode::BadDescriptor)?;
         let (size, reserved) = (file.record.size, file.reserved);
         check_regular(file)?;
@@ -173,6 +173,11 @@ impl Zone {
             return Err(ErrorCode::FileTooLarge.into());
         }
         let is_known = file.author == access.mount.principal && file.stage == Stage::Plain;
+        if size < old {
+            self.bound_memory_if_possible(access);
+        } else {
+            self.bound_memory(access)?;
+        }
         self.afford(size.saturating_sub(old), 0)?;
         if !is_known {
             self.begin_writing(access, inode)?;
@@ -207,6 +212,7 @@ impl Zone {
     ) -> Result<()> {
         let inode = self.actual(inode);
         self.check(access, Operation::SetTimes)?;
+        self.bound_memory(access)?;
         self.record(inode)?;
         self.update(inode, |record| {
             record.accessed = accessed.unwrap_or(record.accessed);

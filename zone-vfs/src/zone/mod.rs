@@ -55,6 +55,8 @@ pub use history::{
 pub use holders::Holder;
 pub(crate) use holders::Through;
 pub use open::OpenedFor;
+#[cfg(test)]
+pub(crate) use relieve::{BOUNDS, Bounds};
 pub use root::{StoredRoot, ZoneRoot};
 pub use types::{
     Access, Bytes, Change, Counters, DirEntry, DrainLimits, Drained, Erased, Expected, HOST_RESERVE,
@@ -121,8 +123,8 @@ pub struct Zone {
     erased: Vec<Erased>,
     /// Drafts that nobody has open, since a full disk kept them from being published.
     postponed: BTreeSet<Inode>,
-    /// The keys that had changed when memory was last bounded.
-    bounded: usize,
+    /// How much of it is in memory.
+    bounded: relieve::Bounded,
     /// The turn that is going on; 0 for none.
     turn: Turn,
     /// The number of the first event that can belong to this turn, or to what the operator does now.
@@ -177,7 +179,7 @@ impl Zone {
             forgotten: BTreeSet::new(),
             erased: Vec::new(),
             postponed: BTreeSet::new(),
-            bounded: 0,
+            bounded: relieve::Bounded::new(),
             turn: Turn(0),
             span: Version(counters.next_inode.0),
         }

@@ -71,7 +71,7 @@ impl Zone {
             return Err(ErrorCode::NoEntry.into());
         }
         self.check_place(access, place, Operation::Create)?;
-        self.bound_memory()?;
+        self.bound_memory(access)?;
         if place.slash {
             return Err(ErrorCode::IsDirectory.into());
         }

@@ -111,6 +111,7 @@ impl Zone {
                 "the file has a draft, which is to be published first",
             ));
         }
+        self.bound_memory(access)?;
         self.afford_past()?;
         self.afford(record.size.saturating_sub(self.record(target)?.size), 0)?;
         let place = self.place_of(target)?;

@@ -47,6 +47,7 @@ impl Zone {
                 "the file has a draft, which is to be published first",
             ));
         }
+        self.bound_memory(access)?;
         self.afford_past()?;
         let old = if there { self.record(file)?.size } else { 0 };
         self.afford(record.size.saturating_sub(old), u64::from(!there))?;

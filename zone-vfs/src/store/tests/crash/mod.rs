@@ -25,6 +25,7 @@ use super::model::ModelAgent;
 use super::needles::Needles;
 use super::*;
 use crate::device::simulated::{Fault, Rng};
+use crate::zone::{BOUNDS, Bounds};
 use retention::Reapings;
 use shared::{SeenTeam, Team, Teams, try_see_teams};
 use timeline::{Candidate, Timeline};
@@ -68,6 +69,9 @@ struct Conditions {
 /// Runs the workload of `seed` and gives the number of different crashes that it went through.
 fn run(seed: u64, conditions: Conditions) -> Result<u64, String> {
     clock::start();
+    // in every second workload zones let go of what is in memory all the time
+    let little = Bounds { content: 4 << 10, changed: 8, ..Bounds::USUAL };
+    BOUNDS.set(if seed % 2 == 1 { little } else { Bounds::USUAL });
     let mut rng = Rng::new(seed ^ 0xc4a5);
     let device = Simulated::new(seed);
     if conditions.no_folder_sync {
