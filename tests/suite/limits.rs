@@ -25,7 +25,13 @@ fn limits_that_are_set_hold_from_the_next_turn_on() {
     assert_eq!((&bed.agent("a")["max_cpu_seconds"], bed.send("a", "list")), (&json!(null), "1. one".into()));
     // less than the agent has: nothing is changed
     bed.refused(["limits", "a", "--max-memory", "1M"], &["bytes of memory", "are allowed"]);
-    bed.refused(["limits", "a", "--max-memory", "1M", "--no-max-memory"], &["either set or taken away"]);
+    for (set, none) in [("--max-memory=1M", "--no-max-memory"), ("--max-cpu=1", "--no-max-cpu")] {
+        for flags in [["limits", "a", set, none], [set, "limits", "a", none]] {
+            let ran = bed.run(flags);
+            assert_eq!(ran.status, Some(2), "{ran}");
+            assert!(ran.err.contains("cannot be used with"), "{ran}");
+        }
+    }
     bed.refused(["limits", "nobody"], &["nobody"]);
     assert_eq!(bed.agent("a")["max_memory_bytes"], 200 << 20);
     // forks begin with them, and the audit log tells

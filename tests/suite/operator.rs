@@ -397,3 +397,50 @@ fn what_a_failed_turn_left_is_not_said_to_be_the_operators() {
     bed.ok(["fork", "a", "c"]);
     assert_eq!(last(), "operator");
 }
+
+#[test]
+fn what_changes_zones_and_agents_tells_programs_in_json_what_it_did() {
+    let bed = Bed::new(&["notes", "hello-command"]);
+    bed.ok(["new", "--zone", "team=/team", "a", guest("notes").to_str().expect("a path")]);
+    let from = bed.path("from");
+    fs::create_dir_all(from.join("folder")).expect("folders");
+    fs::write(from.join("one"), "1").expect("a file");
+    fs::write(from.join("folder/two"), "22").expect("a file");
+    let local = from.to_str().expect("a path");
+    let copied = |path: &str| serde_json::json!({ "path": path, "files": 2, "bytes": 3 });
+    assert_eq!(bed.json(["zone", "put", "a:/workspace/tree", local]), copied("a:/workspace/tree"));
+    let to = bed.path("to");
+    let got = bed.json(["zone", "get", "a:/workspace/tree", to.to_str().expect("a path")]);
+    let mut wanted = copied("a:/workspace/tree");
+    wanted["into"] = to.display().to_string().into();
+    assert_eq!(got, wanted);
+    // standard output has the file
+    let ran = bed.run(["zone", "get", "--json", "a:/workspace/tree/one", "-"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(0), "1"), "{ran}");
+    let told: Value = serde_json::from_str(&ran.err).expect("JSON");
+    assert_eq!((&told["into"], &told["bytes"]), (&"-".into(), &1.into()), "{ran}");
+    let removed = bed.json(["zone", "rm", "-r", "a:/workspace/tree"]);
+    assert_eq!(removed, serde_json::json!({ "path": "a:/workspace/tree", "files": 2, "folders": 2 }));
+
+    let mounted = bed.json(["zone", "rm-shared", "--force", "@team"]);
+    assert_eq!((&mounted["name"], &mounted["mounted_by"]), (&"team".into(), &Value::from(vec!["a"])));
+    bed.create("b", "notes");
+    bed.ok(["pause", "b"]);
+    bed.ok(["fork", "b", "c"]);
+    let gone = bed.json(["rm", "c", "b@0"]);
+    let generations = serde_json::json!([{ "agent": "b", "generation": 0 }]);
+    assert_eq!(gone, serde_json::json!({ "agents": ["c"], "generations": generations }));
+}
+
+#[test]
+fn logs_are_lines_of_json_for_programs_also_where_the_last_has_no_end() {
+    let bed = Bed::new(&["hello-command"]);
+    let plain = bed.guest("hello-command", []);
+    assert_eq!(plain.status, Some(0), "{plain}");
+    let told = bed.ok(["logs", "--json", "--stdout", "hello-command"]);
+    let lines: Vec<Value> = told.lines().map(|it| serde_json::from_str(it).expect("JSON")).collect();
+    assert!(lines.iter().all(|it| it["stream"] == "stdout"), "{told}");
+    let texts: Vec<&str> = lines.iter().map(|it| it["text"].as_str().expect("text")).collect();
+    assert_eq!(texts, plain.out.lines().collect::<Vec<_>>());
+    assert!(!texts.is_empty());
+}

@@ -112,3 +112,12 @@ fn what_the_operator_puts_is_seen_by_the_agent_and_its_forks() {
     assert_eq!(bed.run(["send", "a", "read /workspace/in.txt"]).status, Some(1));
     assert_eq!(bed.send("f", "read /workspace/in.txt"), "from outside");
 }
+
+#[test]
+fn no_fork_at_all_is_wrong_usage() {
+    let bed = Bed::new(&["notes"]);
+    bed.create("a", "notes");
+    let ran = bed.run(["fork", "a", "--count", "0"]);
+    assert_eq!(ran.status, Some(2), "{ran}");
+    assert!(ran.err.contains("there is nothing to make"), "{ran}");
+}

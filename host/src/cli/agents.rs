@@ -8,7 +8,9 @@ use zone_vfs::store::{Outcome, StoreError, ZoneSpec};
 use zone_vfs::zone::Access;
 
 use super::args::{ListArguments, LogsArguments, NewArguments, RemoveArguments};
-use super::output::{LISTS_AGENTS, OfAgent, age, note, print_json, print_table, say, size, table, time};
+use super::output::{
+    LISTS_AGENTS, OfAgent, age, note, print_json, print_json_line, print_table, say, size, table, time,
+};
 use super::stop::{signalled, unless};
 use super::zone::of_generation;
 use super::{run, terminal};
@@ -118,15 +120,23 @@ pub async fn remove(host: &Host, a: RemoveArguments) -> anyhow::Result<u8> {
     for (agent, number) in dropped {
         let name = agent.info()?.name;
         agent.drop_generation(number).await.with_context(|| OfAgent(name.clone()))?;
-        removed.push(format!("generation {number} of {name}"));
+        removed.push((name, number));
     }
     host.remove_all(&agents).await?;
     for name in damaged {
         host.remove_damaged(name).await?;
     }
-    removed.extend(names);
-    for what in removed {
-        say(format_args!("removed {what}"))?;
+    if a.json {
+        let generations: Vec<_> =
+            removed.iter().map(|(name, number)| json!({ "agent": name, "generation": number.0 })).collect();
+        print_json(&json!({ "agents": names, "generations": generations }))?;
+        return Ok(0);
+    }
+    for (name, number) in removed {
+        say(format_args!("removed generation {number} of {name}"))?;
+    }
+    for name in names {
+        say(format_args!("removed {name}"))?;
     }
     Ok(0)
 }
@@ -276,6 +286,7 @@ pub fn logs(host: &Host, a: &LogsArguments) -> anyhow::Result<u8> {
         let found = disk.zone(zone, |z| z.resolve(access, Inode::ROOT, name.as_bytes(), false));
         let Some(Ok(inode)) = found else { continue };
         disk.zone(zone, |z| z.open_inode(inode)).transpose()?;
+        let mut lines = Lines::new(name);
         let mut at = 0;
         loop {
             let mut piece = vec![0; 64 << 10];
@@ -284,10 +295,53 @@ pub fn logs(host: &Host, a: &LogsArguments) -> anyhow::Result<u8> {
                 break;
             }
             at += read as u64;
+            if a.json {
+                lines.add(&piece[..read])?;
+                continue;
+            }
             // a piece may end within a character: on a terminal that shows as an escape
             if error { terminal::print_error(&piece[..read])? } else { terminal::print(&piece[..read])? }
         }
         disk.zone(zone, |z| z.close(inode)).transpose()?;
+        lines.end()?;
     }
     Ok(0)
+}
+
+/// A longer line of what a guest has written is told in several. Bytes.
+const MAX_LOG_LINE: usize = 1 << 20;
+
+/// What a guest has written to one of its outputs, as lines of JSON.
+struct Lines {
+    stream: &'static str,
+    /// The line that has not ended yet.
+    open: Vec<u8>,
+}
+
+impl Lines {
+    fn new(stream: &'static str) -> Self {
+        Self { stream, open: Vec::new() }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> anyhow::Result<()> {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            self.open.extend_from_slice(part);
+            if self.open.ends_with(b"\n") || self.open.len() >= MAX_LOG_LINE {
+                self.tell()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what came last, without the end of a line.
+    fn end(&mut self) -> anyhow::Result<()> {
+        if self.open.is_empty() { Ok(()) } else { self.tell() }
+    }
+
+    fn tell(&mut self) -> anyhow::Result<()> {
+        let text = String::from_utf8_lossy(self.open.strip_suffix(b"\n").unwrap_or(&self.open));
+        print_json_line(&json!({ "stream": self.stream, "text": text }))?;
+        self.open.clear();
+        Ok(())
+    }
 }

@@ -87,9 +87,6 @@ pub async fn rewind(host: &Host, a: &GenerationArguments) -> anyhow::Result<u8> 
 }
 
 fn names(host: &Host, a: &ForkArguments) -> anyhow::Result<Vec<AgentName>> {
-    if a.count == 0 {
-        anyhow::bail!("--count 0: there is nothing to make");
-    }
     if a.count > crate::agent::MAX_FORKS {
         return Err(AgentError::TooManyForks { found: a.count, limit: crate::agent::MAX_FORKS }.into());
     }

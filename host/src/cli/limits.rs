@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::json;
 
 use super::args::LimitsArguments;
@@ -16,9 +16,6 @@ pub async fn limits(
     memory: Option<u64>,
     cpu: Option<Duration>,
 ) -> anyhow::Result<u8> {
-    if (memory.is_some() && a.no_max_memory) || (cpu.is_some() && a.no_max_cpu) {
-        bail!("a limit is either set or taken away");
-    }
     let agent = host.agent(&a.agent)?;
     let before = agent.own_limits()?;
     let limits = AgentLimits {
@@ -40,6 +37,18 @@ pub async fn limits(
     let cpu = limits.cpu.map_or_else(|| "the host's".into(), |it| format!("{} s", it.as_secs_f64()));
     say(format_args!("{}: memory {memory}, processor time of a turn {cpu}", a.agent))?;
     Ok(0)
+}
+
+/// Two flags of which one sets a limit and the other takes it away.
+pub fn conflict(
+    a: &LimitsArguments,
+    memory: Option<u64>,
+    cpu: Option<Duration>,
+) -> Option<(&'static str, &'static str)> {
+    if a.no_max_memory && memory.is_some() {
+        return Some(("--max-memory <SIZE>", "--no-max-memory"));
+    }
+    (a.no_max_cpu && cpu.is_some()).then_some(("--max-cpu <SECONDS>", "--no-max-cpu"))
 }
 
 /// Whether something is to be set.

@@ -31,7 +31,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use zone_vfs::store::StoreError;
 
 use self::args::{Arguments, Command, CompileArguments};
@@ -49,6 +50,13 @@ const MIN_CACHE: u64 = 1 << 20;
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // clap sees no conflict between an option of all commands and one of this
+    if let Command::Limits(a) = &arguments.command
+        && let Some((set, none)) = limits::conflict(a, arguments.max_memory, arguments.max_cpu)
+    {
+        let told = format!("the argument '{set}' cannot be used with '{none}'");
+        Arguments::command().error(ErrorKind::ArgumentConflict, told).exit();
+    }
     refuse_large_files_with_an_error();
     let filter = variable("DORMOUSE_LOG").and_then(|v| v.into_string().ok());
     tracing_subscriber::fmt()

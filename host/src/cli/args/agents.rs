@@ -7,7 +7,7 @@ use clap::Args;
 
 use zone_vfs::id::Timestamp;
 
-use super::values::{generation, moment, timeout};
+use super::values::{forks, generation, moment, timeout};
 use crate::agent::ZoneOption;
 
 /// Arguments of `run`.
@@ -133,6 +133,9 @@ pub struct ListArguments {
 /// Arguments of `rm`.
 #[derive(Debug, Args)]
 pub struct RemoveArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// The agents, or generations N@GEN of agents that stay
     #[arg(value_name = "N", required = true)]
     pub agents: Vec<String>,
@@ -147,6 +150,9 @@ pub struct LogsArguments {
     /// Only what was written to standard error
     #[arg(long)]
     pub stderr: bool,
+    /// Print JSON: one object in a line, for each line that was written
+    #[arg(long)]
+    pub json: bool,
     /// The agent
     #[arg(value_name = "N")]
     pub agent: String,
@@ -225,7 +231,7 @@ pub struct ReplayArguments {
 #[derive(Debug, Args)]
 pub struct ForkArguments {
     /// How many; more than one are numbered
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = forks)]
     pub count: usize,
     /// The generation to begin from [default: as the agent stands]
     #[arg(long, value_name = "GEN", value_parser = generation)]

@@ -10,6 +10,12 @@ pub(super) fn generation(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a generation is a number: `dormouse generations N` lists them".into())
 }
 
+/// How many forks to make.
+pub(super) fn forks(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| "give a number of forks".to_string())?;
+    if count == 0 { Err("there is nothing to make".into()) } else { Ok(count) }
+}
+
 /// The number of a version.
 pub(super) fn version(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a version is a number: `dormouse zone history N:PATH` lists them".into())

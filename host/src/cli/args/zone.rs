@@ -55,6 +55,9 @@ pub enum ZoneCommand {
         /// Only if the file stands at this version, or `none`: if there is nothing at the path
         #[arg(long, value_name = "VERSION|none", value_parser = expected)]
         expect: Option<Expected>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// The agent and the path
         #[arg(value_name = "N:PATH")]
         place: String,
@@ -70,6 +73,9 @@ pub enum ZoneCommand {
         /// As it was in this generation
         #[arg(long, value_name = "GEN", value_parser = generation)]
         at: Option<u64>,
+        /// Print JSON; of what goes to standard output, on standard error
+        #[arg(long)]
+        json: bool,
         /// The agent and the path
         #[arg(value_name = "N[@GEN]:PATH")]
         place: String,
@@ -103,6 +109,9 @@ pub enum ZoneCommand {
         /// Remove it also where agents mount it or it cannot be read, and name those agents
         #[arg(long)]
         force: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// The zone
         #[arg(value_name = "ZONE")]
         name: String,
@@ -222,6 +231,9 @@ pub enum ZoneCommand {
         /// Only if the file stands at this version
         #[arg(long, value_name = "VERSION", value_parser = version, conflicts_with = "recursive")]
         expect: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// Folders and what is in them, too
         #[arg(short, long)]
         recursive: bool,

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions as LocalOptions};
 use rustix::fs::{Mode, OFlags, openat};
+use serde_json::json;
 use zone_vfs::id::Inode;
 use zone_vfs::tree::FileKind;
 
@@ -14,11 +15,11 @@ use super::MAX_DEPTH;
 use super::place::{Place, View, child, means_content};
 use super::put::left_out;
 use crate::Host;
-use crate::cli::output::{count, note, size};
+use crate::cli::output::{count, note, print_json, size};
 use crate::cli::terminal;
 
 /// Copies a file or folder out of a zone.
-pub fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result<u8> {
+pub fn get(host: &Host, place: &Place, local: Option<PathBuf>, as_json: bool) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     let stat = view.resolve_target()?;
     let path = view.path.clone();
@@ -26,7 +27,17 @@ pub fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result
         if stat.kind == FileKind::Directory {
             bail!("{} is a folder: it cannot be written to standard output", view.target());
         }
-        view.content(&path, stat.inode, terminal::print)?;
+        let mut bytes = 0;
+        view.content(&path, stat.inode, |piece| {
+            bytes += piece.len() as u64;
+            terminal::print(piece)
+        })?;
+        if as_json {
+            note(format_args!(
+                "{}",
+                json!({ "path": view.target(), "into": "-", "files": 1, "bytes": bytes })
+            ));
+        }
         return Ok(0);
     }
     let local = local.unwrap_or_else(|| PathBuf::from("."));
@@ -61,6 +72,11 @@ pub fn get(host: &Host, place: &Place, local: Option<PathBuf>) -> anyhow::Result
         local
     };
     let (files, bytes) = counts;
+    if as_json {
+        let into = local.display().to_string();
+        print_json(&json!({ "path": view.target(), "into": into, "files": files, "bytes": bytes }))?;
+        return Ok(0);
+    }
     note(format_args!("got {} ({}) into {}", count(files, "file"), size(bytes), local.display()));
     Ok(0)
 }

@@ -69,17 +69,19 @@ pub async fn zone(host: &Host, a: ZoneArguments, piped: Option<Piped>) -> anyhow
                 forget::Options { recursive, all_that_had_the_name, version, turns, dry_run, yes, json };
             forget::forget(host, &place::parse(&place, None)?, options).await
         }
-        ZoneCommand::Put { expect, place, local } => {
-            put::put(host, &place::parse(&place, None)?, expect.unwrap_or_default(), &local, piped)
+        ZoneCommand::Put { expect, json, place, local } => {
+            put::put(host, &place::parse(&place, None)?, expect.unwrap_or_default(), &local, piped, json)
         }
-        ZoneCommand::Get { at, place, local } => get::get(host, &place::parse(&place, at)?, local),
+        ZoneCommand::Get { at, json, place, local } => {
+            get::get(host, &place::parse(&place, at)?, local, json)
+        }
         ZoneCommand::Quota { json, place, bounds } => {
             quota::quota(host, &place::parse(&place, None)?, &bounds, json)
         }
         ZoneCommand::Shared { json } => shared::list(host, json),
-        ZoneCommand::RmShared { force, name } => shared::remove(host, &name, force),
-        ZoneCommand::Rm { expect, recursive, place } => {
-            remove::remove(host, &place::parse(&place, None)?, expect, recursive)
+        ZoneCommand::RmShared { force, json, name } => shared::remove(host, &name, force, json),
+        ZoneCommand::Rm { expect, json, recursive, place } => {
+            remove::remove(host, &place::parse(&place, None)?, expect, recursive, json)
         }
     }
 }

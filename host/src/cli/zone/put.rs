@@ -4,6 +4,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use serde_json::json;
 use zone_vfs::contract::{Operation, ZoneKind};
 use zone_vfs::id::Inode;
 use zone_vfs::tree::FileKind;
@@ -12,7 +13,7 @@ use zone_vfs::zone::{ErrorCode, Expected, MAX_FILE_SIZE, OpenOptions, ZoneError}
 use super::MAX_DEPTH;
 use super::place::{PIECE, Place, View, child, means_content};
 use crate::Host;
-use crate::cli::output::{count, note, size};
+use crate::cli::output::{count, note, print_json, size};
 
 /// Piped input up to this size stays in memory; a larger one goes to a temporary file without a name.
 /// Bytes.
@@ -55,6 +56,7 @@ pub fn put(
     expected: Expected,
     local: &Path,
     piped: Option<Piped>,
+    as_json: bool,
 ) -> anyhow::Result<u8> {
     let mut view = View::open(host, place)?;
     view.writable()?;
@@ -78,6 +80,10 @@ pub fn put(
         }
     };
     view.commit()?;
+    if as_json {
+        print_json(&json!({ "path": view.shown(&path), "files": files, "bytes": bytes }))?;
+        return Ok(0);
+    }
     note(format_args!("put {} ({}) into {}", count(files, "file"), size(bytes), view.shown(&path)));
     Ok(0)
 }

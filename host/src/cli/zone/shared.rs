@@ -48,16 +48,23 @@ pub fn list(host: &Host, json: bool) -> anyhow::Result<u8> {
 }
 
 /// Removes a shared zone; with `force`, also one that agents mount, or that cannot be read.
-pub fn remove(host: &Host, name: &str, force: bool) -> anyhow::Result<u8> {
+pub fn remove(host: &Host, name: &str, force: bool, as_json: bool) -> anyhow::Result<u8> {
     let store = host.store()?;
     let name = name.trim_start_matches('@');
     let id = store.find_shared(name)?.ok_or_else(|| anyhow!("no shared zone named `{name}`"))?;
+    let mut mounted_by = Vec::new();
     if force {
-        for (agent, _) in store.remove_shared_by_force(id)? {
-            note(format_args!("dormouse: {agent} mounted it: that mount leads nowhere now"));
-        }
+        mounted_by = store.remove_shared_by_force(id)?;
     } else {
         store.remove_shared(id)?;
+    }
+    if as_json {
+        let by: Vec<_> = mounted_by.iter().map(|(agent, _)| agent).collect();
+        print_json(&json!({ "name": name, "id": id.to_string(), "mounted_by": by }))?;
+    } else {
+        for (agent, _) in mounted_by {
+            note(format_args!("dormouse: {agent} mounted it: that mount leads nowhere now"));
+        }
     }
     Ok(0)
 }
