@@ -1,7 +1,7 @@
 //! Durable turns beside turns that a crash forgets, and what it takes to come back after one.
 //!
 //! - turns of 1 to 256 agents at once, with images behind them, and with one at each turn's end; the same calls on plain
-//!   wasmtime, which keeps nothing; and a transaction each of SQLite, with no guest at all.
+//!   wasmtime, which keeps nothing; and a transaction each of `SQLite`, with no guest at all.
 //! - an agent that has taken so many turns, found by another process as a crash left it: to open the store, and to bring the
 //!   agent back; beside all its turns taken again on plain wasmtime.
 
@@ -271,7 +271,7 @@ mod sqlite {
 
     fn open(path: &Path) -> anyhow::Result<Mutex<Connection>> {
         let database = Connection::open(path)?;
-        database.busy_timeout(Duration::from_secs(60))?;
+        database.busy_timeout(Duration::from_mins(1))?;
         database.pragma_update(None, "journal_mode", "WAL")?;
         database.pragma_update(None, "synchronous", "FULL")?;
         database.execute(

@@ -309,7 +309,7 @@ fn what_does_not_come_to_the_same_is_told_and_the_agent_can_go_back() {
         }
         let outcome = match &before.outcome {
             zone_vfs::store::Outcome::Ended(outcome) => disk.payload(outcome).expect("an outcome").to_vec(),
-            failed => panic!("{failed:?}"),
+            failed @ zone_vfs::store::Outcome::Failed(_) => panic!("{failed:?}"),
         };
         let new = NewGeneration { cause: Cause::Turn, about, on: Some(disk.head()) };
         wait(|done| disk.end(&outcome, Some(new), done)).expect("ended");

@@ -91,10 +91,9 @@ impl Agent {
         self.host.note_parked(self, now.live.private_bytes());
         *running = Some(now);
         drop(running);
-        let (host, disk) = (self.host.clone(), self.disk.clone());
-        let kept = image.clone();
+        let (disk, kept) = (self.disk.clone(), image.clone());
         let completed = threads::run(move || {
-            host.images.sync(&kept)?;
+            kept.sync()?;
             Ok::<_, AgentError>(disk.complete(number, &journal::encode(&about)?)?)
         });
         if let Err(e) = completed.await.and_then(|it| it) {
@@ -304,7 +303,7 @@ impl Running {
     /// Completes the generation at which it stands.
     pub fn complete(&mut self) -> Result<(), AgentError> {
         let (number, image, about) = self.capture()?;
-        self.host.images.sync(&image)?;
+        image.sync()?;
         Ok(self.disk.complete(number, &journal::encode(&about)?)?)
     }
 }

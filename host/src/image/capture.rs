@@ -67,11 +67,11 @@ impl ImageStore {
     ) -> Result<Image, ImageError> {
         // SAFETY: the caller's promise.
         let image = unsafe { self.capture_unsynced(memories, mapped, agent, flat)? };
-        self.sync(&image)?;
+        image.sync()?;
         Ok(image)
     }
 
-    /// As [`capture`](Self::capture), and what was appended is durable only after a [`sync`](Self::sync): no record may
+    /// As [`capture`](Self::capture), and what was appended is durable only after a [`sync`](Image::sync): no record may
     /// name the image before.
     ///
     /// # Safety

@@ -184,13 +184,10 @@ pub(super) fn used(memory: &SlotMemory, len: usize) -> Vec<std::ops::Range<usize
         }
         DirtyTracking::Comparison => Err(std::io::ErrorKind::Unsupported.into()),
     };
-    match found {
-        Ok(private) => memory.note_written(private / PAGE),
-        Err(_) => {
-            memory.note_written(memory.len() / PAGE);
-            ranges.clear();
-            ranges.push(0..len);
-        }
+    memory.note_written(*found.as_ref().unwrap_or(&memory.len()) / PAGE);
+    if found.is_err() {
+        ranges.clear();
+        ranges.push(0..len);
     }
     ranges.retain_mut(|range| {
         range.end = range.end.min(len);

@@ -220,6 +220,11 @@ impl Image {
         }
     }
 
+    /// Makes durable what was appended of it.
+    pub(crate) fn sync(&self) -> Result<(), ImageError> {
+        self.files.iter().try_for_each(|file| file.sync().map_err(ImageStore::io(file.name)))
+    }
+
     /// What a generation's record keeps of it.
     pub fn reference(&self) -> &ImageReference {
         &self.reference
@@ -452,11 +457,6 @@ impl ImageStore {
                 Err(e) => return Err(Self::io(name)(e)),
             }
         }
-    }
-
-    /// Makes durable what was appended of an image.
-    pub(crate) fn sync(&self, image: &Image) -> Result<(), ImageError> {
-        image.files.iter().try_for_each(|file| file.sync().map_err(Self::io(file.name)))
     }
 
     /// Opens what `reference` names. Where `flattened` is given and its flat file has been made

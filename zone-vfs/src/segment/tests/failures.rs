@@ -104,6 +104,7 @@ fn a_newer_format_is_named() {
 
 #[test]
 fn a_newer_footer_or_frame_is_named_and_nothing_is_written_over_it() {
+    type Newer = fn(&mut Vec<u8>);
     let device = Simulated::new(1);
     let segments = start(&device);
     segments.put(FrameKind::Chunk, b"x").unwrap();
@@ -129,9 +130,9 @@ fn a_newer_footer_or_frame_is_named_and_nothing_is_written_over_it() {
         let sum = sum.finalize().to_le_bytes();
         bytes[at + 80..at + 84].copy_from_slice(&sum);
     };
-    let newer_ones: [&dyn Fn(&mut Vec<u8>); 2] = [&newer_footer, &newer_frame];
-    let cases = [(&device, "the footer of"), (&unsealed, "the frame at")];
-    for ((device, named), newer) in cases.into_iter().zip(newer_ones) {
+    let cases: [(&Simulated, Newer, &str); 2] =
+        [(&device, newer_footer, "the footer of"), (&unsealed, newer_frame, "the frame at")];
+    for (device, newer, named) in cases {
         let mut before = Vec::new();
         device
             .tamper(&path(1), |bytes| {

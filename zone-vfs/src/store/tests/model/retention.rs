@@ -145,7 +145,9 @@ impl ModelAgent {
         {
             gone.remove(&needed);
         }
-        gone.into_iter().for_each(|number| self.drop_generation(number));
+        for number in gone {
+            self.drop_generation(number);
+        }
     }
 
     fn keep(&mut self, by: &Reaping, limit: usize) {
