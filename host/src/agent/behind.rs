@@ -54,6 +54,7 @@ impl Agent {
             || !can_be_replayed
             || now.since.turns + 1 >= most
             || now.live.store.data().table.has_foreign()
+            || now.live.store.data().has_failed
             // what it was made of goes
             || self.disk.has_forgotten()
     }

@@ -122,6 +122,7 @@ impl Agent {
         let can_be_replayed = began.zones_as_in_base && !began.has_connections;
         let began = journal::facts::encode_began(&began)?;
         now.stands = false;
+        now.live.store.data_mut().has_failed = false;
         now.live.store.data_mut().outside.begin(&began).map_err(AgentError::Outside)?;
         let turn = self.disk.begin(TurnStyle::Transaction, &journal::encode(&record)?)?;
         let id = event.id.clone();

@@ -26,6 +26,11 @@ fn number(code: ErrorCode) -> u8 {
     ErrorCode::ALL.iter().position(|it| *it == code).map_or(u8::MAX, |at| at as u8)
 }
 
+/// Whether an error tells of the host, and not of the zone or of what was asked.
+fn is_hosts(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::InsufficientSpace | ErrorCode::InsufficientMemory | ErrorCode::Io)
+}
+
 fn code(number: u8) -> ErrorCode {
     ErrorCode::ALL.get(usize::from(number)).copied().unwrap_or(ErrorCode::Io)
 }
@@ -49,7 +54,10 @@ impl GuestState {
         let mut digest = asked.digest;
         match result {
             Ok(value) => value.hash(&mut digest),
-            Err(FsError::Code(code)) => (u8::MAX, number(*code)).hash(&mut digest),
+            Err(FsError::Code(code)) => {
+                self.has_failed |= is_hosts(*code);
+                (u8::MAX, number(*code)).hash(&mut digest);
+            }
             Err(FsError::Trap(_)) => return Ok(()),
         }
         self.outside.note(asked, digest)
@@ -147,6 +155,56 @@ impl GuestState {
         match disk.zone(zone, work) {
             Some(result) => Ok(result?),
             None => Err(ErrorCode::BadDescriptor.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wasi::{Call, LiveOutside, Outside};
+
+    /// Notes everything, and keeps nothing.
+    struct Noting(LiveOutside);
+
+    impl Outside for Noting {
+        fn wall_clock(&mut self) -> Result<zone_vfs::id::Timestamp, OutsideError> {
+            self.0.wall_clock()
+        }
+
+        fn monotonic(&mut self) -> Result<u64, OutsideError> {
+            self.0.monotonic()
+        }
+
+        fn now(&self) -> u64 {
+            self.0.now()
+        }
+
+        fn zone_time(&mut self) -> zone_vfs::id::Timestamp {
+            self.0.zone_time()
+        }
+
+        fn random(&mut self, bytes: &mut [u8]) -> Result<(), OutsideError> {
+            self.0.random(bytes)
+        }
+
+        fn is_noting(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn errors_of_the_hosts_own_are_told_from_those_of_a_zone() {
+        for (code, is_hosts) in [
+            (ErrorCode::NoEntry, false),
+            (ErrorCode::Quota, false),
+            (ErrorCode::InsufficientSpace, true),
+            (ErrorCode::Io, true),
+        ] {
+            let mut state = GuestState::over(Noting(LiveOutside::new(0, false)));
+            let noted: FsResult<u64> = state.noted(Call::Read.plain(), Err(FsError::Code(code)));
+            assert!(matches!(noted, Err(FsError::Code(found)) if found == code));
+            assert_eq!(state.has_failed, is_hosts, "{code:?}");
         }
     }
 }

@@ -219,6 +219,8 @@ pub struct GuestState {
     pub limits: MemoryLimits,
     /// Its processor time.
     pub(crate) cpu: Cpu,
+    /// A call of the turn came to an error of the host's own, a full disk say: run again, it would come to something else.
+    pub(crate) has_failed: bool,
     /// The instance's memories.
     pub(crate) memories: Vec<Arc<SlotMemory>>,
     /// Called before a sync makes final what a process has forgotten; none for what forgets at its turn's end.
@@ -293,6 +295,7 @@ impl GuestState {
             lifecycle: Lifecycle::default(),
             limits: MemoryLimits::default(),
             cpu: Cpu::default(),
+            has_failed: false,
             memories: Vec::new(),
             before_forgetting: None,
             touched: Touched::default(),
