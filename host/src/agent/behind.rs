@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use zone_vfs::id::{GenerationNumber, Turn};
-use zone_vfs::store::{Cause, Generation, StoreError, TurnRecord, TurnStyle};
+use zone_vfs::store::{Cause, Generation, StoreError, TurnRecord};
 
 use super::replay::{Recorded, Taken};
 use super::{Agent, AgentError, Running};
@@ -224,9 +224,10 @@ impl Agent {
             let recorded = recorded.map_err(|e| not_made(of.turn, zone_vfs::told(&e)))?;
             let over = (index == 0).then_some(&image);
             let Recorded { record, began, .. } = &recorded;
-            let (style, turn, base) = (TurnStyle::Transaction, record.turn, began.base);
-            let Taken { called, .. } =
-                self.take_again(&mut live, over, &identity, &recorded, style, std::future::pending()).await?;
+            let (turn, base) = (record.turn, began.base);
+            // it came to its end under the limit of its time, which may be less by now, or nearly was
+            let taken = self.take_again(&mut live, over, &identity, &recorded, None, std::future::pending());
+            let Taken { called, .. } = taken.await?;
             if live.is_unreadable() {
                 return Err(AgentError::Image(image.unreadable()));
             }

@@ -135,8 +135,8 @@ impl Agent {
         let (mut live, _) = template.slot(&image, limits, &self.host).await?;
         let calls = entries.iter().map(calls_of).sum();
         let facts = entries.iter().filter(|entry| matches!(entry, Entry::Told(..))).count() as u64;
-        let style = TurnStyle::Transaction;
-        let taken = self.take_again(&mut live, Some(&image), &identity, &recorded, style, cancel);
+        let limit = identity.cpu_time;
+        let taken = self.take_again(&mut live, Some(&image), &identity, &recorded, limit, cancel);
         let Taken { disk, called, took } = taken.await?;
         if live.is_unreadable() {
             return Err(AgentError::Image(image.unreadable()));
@@ -165,14 +165,15 @@ impl Agent {
     }
 
     /// Takes a turn again on an instance that stands as the agent did before it, or that is brought there from `over`;
-    /// its files are those of the generation that it began from, of a disk that only rehearses.
+    /// its files are those of the generation that it began from, of a disk that only rehearses. Its processor time has
+    /// this limit.
     pub(super) async fn take_again(
         &self,
         live: &mut Live,
         over: Option<&Image>,
         identity: &Identity,
         Recorded { record, event, began, entries }: &Recorded,
-        style: TurnStyle,
+        cpu_time: Option<Duration>,
         cancel: impl Future<Output = ()>,
     ) -> Result<Taken, AgentError> {
         let disk = self.disk.rehearse(began.base, record.turn)?;
@@ -191,11 +192,11 @@ impl Agent {
             Some(image) => live.restore(image, state).await?,
             None => live.surround(state)?,
         }
-        disk.begin(style, &self.disk.payload(&record.event)?)?;
+        disk.begin(TurnStyle::Transaction, &self.disk.payload(&record.event)?)?;
         let started = Instant::now();
         let limit = self.host.options.turn_time;
         let called = {
-            let time = live.begin_call(identity.cpu_time);
+            let time = live.begin_call(cpu_time);
             let call = metered(time, call_agent(live, event.clone(), began.tells_start));
             tokio::select! {
                 called = call => called,
